@@ -1,0 +1,46 @@
+# make demo | test | bench | lint: each sets up .venv by itself; a second run reuses it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# A strict editable install links single files, so a new or removed file needs a reinstall; an edited .py does not.
+FILES := $(shell find gelu_fast export -name '*.py' -o -name '*.pyi' -o -name '*.pyx' | sort | cksum | cut -d' ' -f1)
+SOURCES := setup.py pyproject.toml $(wildcard gelu_fast/cpu/*.pyx gelu_fast/cpu/*.h gelu_fast/cpu/*.[c])
+SOURCES := $(filter-out gelu_fast/cpu/ufuncs.c,$(SOURCES))
+DEPS := $(VENV)/.deps
+BUILD := $(VENV)/.build-$(FILES)
+
+.PHONY: demo test bench lint setup clean
+setup: $(BUILD)
+
+$(DEPS): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PYTHON) -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb')); \
+	o = p['project']['optional-dependencies']; \
+	flat = lambda names: [r for n in names for r in (flat(n) if isinstance(n, list) else [n])]; \
+	print('\n'.join(r for r in flat(list(o.values())) + p['project']['dependencies'] if not r.startswith('gelu-fast')))" \
+	> $(VENV)/requirements.txt
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements.txt
+	touch $@
+
+$(BUILD): $(DEPS) $(SOURCES)
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
+	  --config-settings editable_mode=strict -e .
+	rm -f $(VENV)/.build-*
+	touch $@
+
+demo: $(BUILD)
+	$(BIN)/python benchmarks/demo.py
+
+test: $(BUILD)
+	$(BIN)/pytest
+
+bench: $(BUILD)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/bench.py
+
+lint: $(BUILD)
+	$(BIN)/ruff check .
+	$(BIN)/cython-lint gelu_fast
+	cd $(VENV) && ./bin/mypy --config-file ../pyproject.toml
+
+clean:
+	rm -rf build $(VENV) *.egg-info gelu_fast/cpu/ufuncs.c

@@ -1,0 +1,43 @@
+"""GELU for the CPU, fast and with a stated error bound, and its way into ONNX models.
+
+`gelu`, `gelu_grad`, `gelu_grad2`, `gelu_backward` take any NumPy array; `ufuncs` holds the bare ufuncs; `export` (needs
+the ``onnx`` extra) writes feed-forward blocks as ONNX files and proves them on onnxruntime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from . import forms, ufuncs
+from .api import gelu, gelu_backward, gelu_grad, gelu_grad2
+from .threads import cpu_info, get_num_threads, num_threads, set_num_threads
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "cpu_info",
+    "export",
+    "forms",
+    "gelu",
+    "gelu_backward",
+    "gelu_grad",
+    "gelu_grad2",
+    "get_num_threads",
+    "num_threads",
+    "set_num_threads",
+    "ufuncs",
+]
+
+# Heavy parts load on first use.
+_LAZY = ("export",)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

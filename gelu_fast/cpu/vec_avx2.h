@@ -1,0 +1,89 @@
+/* AVX2 with FMA and F16C: eight floats, four doubles. */
+#ifndef GF_VEC_H
+#define GF_VEC_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VF_LANES 8
+#define VD_LANES 4
+
+typedef __m256 vf;
+typedef __m256i vfi;
+typedef __m256d vd;
+typedef __m256i vdi;
+
+static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+static inline vf vf_set(float a) { return _mm256_set1_ps(a); }
+static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+static inline vf vf_fms(vf a, vf b, vf c) { return _mm256_fmsub_ps(a, b, c); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+static inline vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); } /* b where either is nan */
+static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+static inline vf vf_by_sign(vf x, vf neg, vf pos) { return _mm256_blendv_ps(pos, neg, x); }
+static inline vf vf_rounded(vf a) { return a; } /* as stored */
+static inline vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf vf_exp2i(vf n) /* 2^n for an integer n in [-126, 127] */
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(_mm256_add_ps(n, vf_set(0x1.8p23f + 127))), 23));
+}
+static inline vf vf_where_ge(vf z, float bound, vf t)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(z, _mm256_set1_ps(bound), _CMP_GE_OQ), t);
+}
+/* Whether any lane of a or b is 8 or more; all are at least 4, so the bit tells. nan may answer either way. */
+static inline int vf_any_ge8(vf a, vf b)
+{
+    return !_mm256_testz_si256(_mm256_castps_si256(_mm256_or_ps(a, b)), _mm256_set1_epi32(0x3f000000));
+}
+static inline vfi vf_index(vf z) { return _mm256_srli_epi32(_mm256_castps_si256(z), 21); }
+static inline vf vf_lookup8(const float *column, vfi i)
+{
+    return _mm256_permutevar8x32_ps(_mm256_load_ps(column), i);
+}
+/* One micro-operation on every CPU; vpermps takes two or three on AMD before Zen 4. */
+static inline vf vf_lookup4(const float *column, vfi i)
+{
+    return _mm256_permutevar_ps(_mm256_broadcast_ps((const __m128 *)(column + 4)), i);
+}
+static inline void vf_from_half(const uint16_t *h, float *f)
+{
+    _mm256_storeu_ps(f, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h)));
+}
+static inline void vf_to_half(const float *f, uint16_t *h)
+{
+    _mm_storeu_si128((__m128i *)h, _mm256_cvtps_ph(_mm256_loadu_ps(f), _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vd vd_load(const double *p) { return _mm256_loadu_pd(p); }
+static inline void vd_store(double *p, vd a) { _mm256_storeu_pd(p, a); }
+static inline vd vd_set(double a) { return _mm256_set1_pd(a); }
+static inline vd vd_add(vd a, vd b) { return _mm256_add_pd(a, b); }
+static inline vd vd_sub(vd a, vd b) { return _mm256_sub_pd(a, b); }
+static inline vd vd_mul(vd a, vd b) { return _mm256_mul_pd(a, b); }
+static inline vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
+static inline vd vd_fms(vd a, vd b, vd c) { return _mm256_fmsub_pd(a, b, c); }
+static inline vd vd_fnma(vd a, vd b, vd c) { return _mm256_fnmadd_pd(a, b, c); }
+static inline vd vd_abs(vd a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
+static inline vd vd_min(vd a, vd b) { return _mm256_min_pd(a, b); }
+static inline vd vd_max(vd a, vd b) { return _mm256_max_pd(a, b); }
+static inline vd vd_by_sign(vd x, vd neg, vd pos) { return _mm256_blendv_pd(pos, neg, x); }
+static inline vd vd_round(vd a) { return _mm256_round_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vd vd_exp2i(vd n)
+{
+    return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(_mm256_add_pd(n, vd_set(0x1.8p52 + 1023))), 52));
+}
+static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
+{
+    __m256i i = _mm256_sub_epi64(_mm256_srli_epi64(_mm256_castpd_si256(z), 48), _mm256_set1_epi64x((long long)first));
+    i = _mm256_min_epu32(i, _mm256_set1_epi64x((long long)segments - 1));
+    return _mm256_add_epi64(_mm256_slli_epi64(i, 3), _mm256_slli_epi64(i, 2));
+}
+static inline vd vd_lookup(const double *table, vdi i) { return _mm256_i64gather_pd(table, i, 8); }
+
+#endif

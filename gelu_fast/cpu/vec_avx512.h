@@ -1,0 +1,93 @@
+/* AVX-512 (F, DQ, BW, VL): sixteen floats, eight doubles. */
+#ifndef GF_VEC_H
+#define GF_VEC_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VF_LANES 16
+#define VD_LANES 8
+
+typedef __m512 vf;
+typedef __m512i vfi;
+typedef __m512d vd;
+typedef __m512i vdi;
+
+#define GF_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+static inline vf vf_set(float a) { return _mm512_set1_ps(a); }
+static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
+static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b where either is nan */
+static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_by_sign(vf x, vf neg, vf pos)
+{
+    return _mm512_mask_blend_ps(_mm512_movepi32_mask(_mm512_castps_si512(x)), pos, neg);
+}
+static inline vf vf_rounded(vf a) { return a; } /* as stored */
+static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, GF_NEAREST); }
+static inline vf vf_exp2i(vf n) /* 2^n for an integer n in [-126, 127] */
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(_mm512_add_ps(n, vf_set(0x1.8p23f + 127))), 23));
+}
+static inline vf vf_where_ge(vf z, float bound, vf t)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(z, _mm512_set1_ps(bound), _CMP_GE_OQ), t);
+}
+/* Whether any lane of a or b is 8 or more; all are at least 4, so the bit tells. nan may answer either way. */
+static inline int vf_any_ge8(vf a, vf b)
+{
+    return _mm512_test_epi32_mask(_mm512_castps_si512(_mm512_or_ps(a, b)), _mm512_set1_epi32(0x3f000000)) != 0;
+}
+static inline vfi vf_index(vf z) { return _mm512_srli_epi32(_mm512_castps_si512(z), 21); }
+static inline vf vf_lookup8(const float *column, vfi i)
+{
+    return _mm512_permutexvar_ps(i, _mm512_broadcast_f32x8(_mm256_load_ps(column)));
+}
+#define vf_lookup4 vf_lookup8 /* one micro-operation either way */
+static inline void vf_from_half(const uint16_t *h, float *f)
+{
+    _mm512_storeu_ps(f, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)h)));
+}
+static inline void vf_to_half(const float *f, uint16_t *h)
+{
+    _mm256_storeu_si256((__m256i *)h, _mm512_cvtps_ph(_mm512_loadu_ps(f), _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vd vd_load(const double *p) { return _mm512_loadu_pd(p); }
+static inline void vd_store(double *p, vd a) { _mm512_storeu_pd(p, a); }
+static inline vd vd_set(double a) { return _mm512_set1_pd(a); }
+static inline vd vd_add(vd a, vd b) { return _mm512_add_pd(a, b); }
+static inline vd vd_sub(vd a, vd b) { return _mm512_sub_pd(a, b); }
+static inline vd vd_mul(vd a, vd b) { return _mm512_mul_pd(a, b); }
+static inline vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
+static inline vd vd_fms(vd a, vd b, vd c) { return _mm512_fmsub_pd(a, b, c); }
+static inline vd vd_fnma(vd a, vd b, vd c) { return _mm512_fnmadd_pd(a, b, c); }
+static inline vd vd_abs(vd a) { return _mm512_abs_pd(a); }
+static inline vd vd_min(vd a, vd b) { return _mm512_min_pd(a, b); }
+static inline vd vd_max(vd a, vd b) { return _mm512_max_pd(a, b); }
+static inline vd vd_by_sign(vd x, vd neg, vd pos)
+{
+    return _mm512_mask_blend_pd(_mm512_movepi64_mask(_mm512_castpd_si512(x)), pos, neg);
+}
+static inline vd vd_round(vd a) { return _mm512_roundscale_pd(a, GF_NEAREST); }
+static inline vd vd_exp2i(vd n)
+{
+    return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(_mm512_add_pd(n, vd_set(0x1.8p52 + 1023))), 52));
+}
+static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
+{
+    __m512i i = _mm512_sub_epi64(_mm512_srli_epi64(_mm512_castpd_si512(z), 48), _mm512_set1_epi64((long long)first));
+    i = _mm512_min_epu64(i, _mm512_set1_epi64((long long)segments - 1));
+    return _mm512_add_epi64(_mm512_slli_epi64(i, 3), _mm512_slli_epi64(i, 2));
+}
+static inline vd vd_lookup(const double *table, vdi i) { return _mm512_i64gather_pd(i, table, 8); }
+
+#endif

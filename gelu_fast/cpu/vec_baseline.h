@@ -1,0 +1,105 @@
+/* Plain C, one lane, any architecture. A float lane is a double: without FMA that is what keeps products exact. */
+#ifndef GF_VEC_H
+#define GF_VEC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VF_LANES 1
+#define VD_LANES 1
+
+typedef double vf;
+typedef double vd;
+typedef uint64_t vfi; /* segment index */
+typedef uint64_t vdi;
+
+static inline uint64_t bits64(double a) { uint64_t b; memcpy(&b, &a, 8); return b; }
+static inline double from64(uint64_t b) { double a; memcpy(&a, &b, 8); return a; }
+
+/* The operations on doubles; the float lane's are the same, loads and stores apart. */
+static inline vd vd_load(const double *p) { return *p; }
+static inline void vd_store(double *p, vd a) { *p = a; }
+static inline vd vd_set(double a) { return a; }
+static inline vd vd_add(vd a, vd b) { return a + b; }
+static inline vd vd_sub(vd a, vd b) { return a - b; }
+static inline vd vd_mul(vd a, vd b) { return a * b; }
+static inline vd vd_fma(vd a, vd b, vd c) { return a * b + c; }
+static inline vd vd_fnma(vd a, vd b, vd c) { return c - a * b; }
+static inline vd vd_abs(vd a) { return fabs(a); }
+static inline vd vd_min(vd a, vd b) { return a < b ? a : b; }
+static inline vd vd_max(vd a, vd b) { return a > b ? a : b; }
+static inline vd vd_by_sign(vd x, vd neg, vd pos) { return signbit(x) ? neg : pos; }
+static inline vd vd_round(vd a) { return a + 0x1.8p52 - 0x1.8p52; } /* 0 <= a < 2^51 */
+static inline vd vd_exp2i(vd n) { return from64(bits64(n + (0x1.8p52 + 1023)) << 52); }
+/* a*b - c with the product exact (Dekker's splitting stands in for FMA). */
+static inline vd vd_fms(vd a, vd b, vd c)
+{
+    double p = a * b, sa = a * 134217729.0, sb = b * 134217729.0;
+    double ah = sa - (sa - a), al = a - ah, bh = sb - (sb - b), bl = b - bh;
+    double e = ((ah * bh - p) + ah * bl + al * bh) + al * bl;
+    return (p - c) + e;
+}
+static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
+{
+    uint64_t i = (bits64(z) >> 48) - first;
+    return 12 * (i < segments ? i : segments - 1);
+}
+static inline vd vd_lookup(const double *table, vdi i) { return table[i]; }
+
+static inline vf vf_load(const float *p) { return *p; }
+static inline void vf_store(float *p, vf a) { *p = (float)a; }
+#define vf_set vd_set
+#define vf_add vd_add
+#define vf_sub vd_sub
+#define vf_mul vd_mul
+#define vf_fma vd_fma
+#define vf_fnma vd_fnma
+#define vf_abs vd_abs
+#define vf_min vd_min
+#define vf_max vd_max
+#define vf_by_sign vd_by_sign
+#define vf_round vd_round
+#define vf_exp2i vd_exp2i
+static inline vf vf_rounded(vf a) { return (float)a; } /* as stored */
+static inline vf vf_fms(vf a, vf b, vf c) { return a * b - c; }
+static inline vf vf_where_ge(vf z, float bound, vf t) { return z >= bound ? t : 0; }
+static inline int vf_any_ge8(vf a, vf b) { return a >= 8 || b >= 8; }
+static inline vfi vf_index(vf z) { return bits64(z) >> 50; }
+static inline vf vf_lookup8(const float *column, vfi i) { return column[i & 7]; }
+static inline vf vf_lookup4(const float *column, vfi i) { return column[4 + (i & 3)]; }
+
+static inline void vf_from_half(const uint16_t *h, float *f)
+{
+    uint32_t sign = (uint32_t)(*h & 0x8000) << 16, exp = (*h >> 10) & 31, man = *h & 0x3ff, bits;
+    if (exp == 0) {
+        float v = (float)man * 0x1p-24f;
+        memcpy(&bits, &v, 4);
+    } else {
+        bits = (exp == 31 ? 0x7f800000u : (exp + 112) << 23) | man << 13;
+    }
+    bits |= sign;
+    memcpy(f, &bits, 4);
+}
+
+static inline void vf_to_half(const float *f, uint16_t *h)
+{
+    uint32_t bits, sign, round;
+    memcpy(&bits, f, 4);
+    sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffff;
+    if (bits >= 0x7f800000) {
+        *h = (uint16_t)(sign | 0x7c00 | (bits > 0x7f800000 ? 0x200 | (bits >> 13 & 0x3ff) : 0));
+    } else if (bits < 0x38800000) { /* subnormal in half: let float addition round to a multiple of 2^-24 */
+        float v;
+        memcpy(&v, &bits, 4);
+        v += 0.5f;
+        memcpy(&bits, &v, 4);
+        *h = (uint16_t)(sign | (bits - 0x3f000000));
+    } else {
+        round = bits + 0xfff + (bits >> 13 & 1) - 0x38000000;
+        *h = (uint16_t)(sign | (round >= 0x0f800000 ? 0x7c00 : round >> 13));
+    }
+}
+
+#endif

@@ -1,0 +1,103 @@
+/* NEON (aarch64): four floats, two doubles. */
+#ifndef GF_VEC_H
+#define GF_VEC_H
+
+#include <arm_neon.h>
+#include <stdint.h>
+
+#define VF_LANES 4
+#define VD_LANES 2
+
+typedef float32x4_t vf;
+typedef uint32x4_t vfi;
+typedef float64x2_t vd;
+typedef uint64x2_t vdi;
+
+static inline vf vf_load(const float *p) { return vld1q_f32(p); }
+static inline void vf_store(float *p, vf a) { vst1q_f32(p, a); }
+static inline vf vf_set(float a) { return vdupq_n_f32(a); }
+static inline vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
+static inline vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
+static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+static inline vf vf_fms(vf a, vf b, vf c) { return vfmaq_f32(vnegq_f32(c), a, b); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
+static inline vf vf_abs(vf a) { return vabsq_f32(a); }
+static inline vf vf_min(vf a, vf b) { return vminq_f32(a, b); } /* nan where either is nan */
+static inline vf vf_max(vf a, vf b) { return vmaxq_f32(a, b); }
+static inline vf vf_by_sign(vf x, vf neg, vf pos)
+{
+    return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(x)), neg, pos);
+}
+static inline vf vf_rounded(vf a) { return a; } /* as stored */
+static inline vf vf_round(vf a) { return vrndnq_f32(a); }
+static inline vf vf_exp2i(vf n) /* 2^n for an integer n in [-126, 127] */
+{
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
+}
+static inline vf vf_where_ge(vf z, float bound, vf t)
+{
+    return vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(z, vdupq_n_f32(bound)), vreinterpretq_u32_f32(t)));
+}
+/* Whether any lane of a or b is 8 or more; all are at least 4, so the bits tell. nan may answer either way. */
+static inline int vf_any_ge8(vf a, vf b)
+{
+    return vmaxvq_u32(vorrq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b))) >= 0x41000000;
+}
+static inline vfi vf_index(vf z) { return vshrq_n_u32(vreinterpretq_u32_f32(z), 21); }
+static inline uint8x16_t vf_bytes(vfi i, uint32_t mask) /* byte numbers of lane i's float */
+{
+    i = vmulq_n_u32(vandq_u32(i, vdupq_n_u32(mask)), 0x04040404);
+    return vreinterpretq_u8_u32(vaddq_u32(i, vdupq_n_u32(0x03020100)));
+}
+static inline vf vf_lookup8(const float *column, vfi i)
+{
+    uint8x16x2_t table = {{vreinterpretq_u8_f32(vld1q_f32(column)), vreinterpretq_u8_f32(vld1q_f32(column + 4))}};
+    return vreinterpretq_f32_u8(vqtbl2q_u8(table, vf_bytes(i, 7)));
+}
+static inline vf vf_lookup4(const float *column, vfi i)
+{
+    return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(vld1q_f32(column + 4)), vf_bytes(i, 3)));
+}
+static inline void vf_from_half(const uint16_t *h, float *f)
+{
+    vst1q_f32(f, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(h))));
+}
+static inline void vf_to_half(const float *f, uint16_t *h)
+{
+    vst1_u16(h, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(f))));
+}
+
+static inline vd vd_load(const double *p) { return vld1q_f64(p); }
+static inline void vd_store(double *p, vd a) { vst1q_f64(p, a); }
+static inline vd vd_set(double a) { return vdupq_n_f64(a); }
+static inline vd vd_add(vd a, vd b) { return vaddq_f64(a, b); }
+static inline vd vd_sub(vd a, vd b) { return vsubq_f64(a, b); }
+static inline vd vd_mul(vd a, vd b) { return vmulq_f64(a, b); }
+static inline vd vd_fma(vd a, vd b, vd c) { return vfmaq_f64(c, a, b); }
+static inline vd vd_fms(vd a, vd b, vd c) { return vfmaq_f64(vnegq_f64(c), a, b); }
+static inline vd vd_fnma(vd a, vd b, vd c) { return vfmsq_f64(c, a, b); }
+static inline vd vd_abs(vd a) { return vabsq_f64(a); }
+static inline vd vd_min(vd a, vd b) { return vminq_f64(a, b); }
+static inline vd vd_max(vd a, vd b) { return vmaxq_f64(a, b); }
+static inline vd vd_by_sign(vd x, vd neg, vd pos)
+{
+    return vbslq_f64(vcltzq_s64(vreinterpretq_s64_f64(x)), neg, pos);
+}
+static inline vd vd_round(vd a) { return vrndnq_f64(a); }
+static inline vd vd_exp2i(vd n)
+{
+    return vreinterpretq_f64_s64(vshlq_n_s64(vaddq_s64(vcvtq_s64_f64(n), vdupq_n_s64(1023)), 52));
+}
+static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
+{
+    uint64x2_t i = vsubq_u64(vshrq_n_u64(vreinterpretq_u64_f64(z), 48), vdupq_n_u64(first));
+    i = vbslq_u64(vcgtq_u64(i, vdupq_n_u64(segments - 1)), vdupq_n_u64(segments - 1), i);
+    return vaddq_u64(vshlq_n_u64(i, 3), vshlq_n_u64(i, 2));
+}
+static inline vd vd_lookup(const double *table, vdi i)
+{
+    return vcombine_f64(vld1_f64(table + vgetq_lane_u64(i, 0)), vld1_f64(table + vgetq_lane_u64(i, 1)));
+}
+
+#endif
