@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from . import forms, ufuncs
-from .api import gelu, gelu_backward, gelu_grad, gelu_grad2
+from .api import gelu, gelu_backward, gelu_grad, gelu_grad2, gelu_with_grad
 from .threads import cpu_info, get_num_threads, num_threads, set_num_threads
 
 __version__ = "0.1.0"
@@ -23,6 +23,7 @@ __all__ = [
     "gelu_backward",
     "gelu_grad",
     "gelu_grad2",
+    "gelu_with_grad",
     "get_num_threads",
     "num_threads",
     "set_num_threads",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import ufuncs
+from .cpu.ufuncs import bfloat16
 from .forms import FORMS
 
 _GELU = {"none": ufuncs.gelu, "tanh": ufuncs.gelu_tanh, "quick": ufuncs.gelu_quick}
@@ -17,10 +18,16 @@ _BACKWARD = {
     "tanh": ufuncs.gelu_tanh_backward,
     "quick": ufuncs.gelu_quick_backward,
 }
+_WITH_GRAD = {
+    "none": ufuncs.gelu_with_grad,
+    "tanh": ufuncs.gelu_tanh_with_grad,
+    "quick": ufuncs.gelu_quick_with_grad,
+}
 
 # What NumPy's own float ufuncs make of an integer or bool of this many bytes.
 _PROMOTED = {1: np.dtype(np.float16), 2: np.dtype(np.float32), 4: np.dtype(np.float64), 8: np.dtype(np.float64)}
-_FLOATS = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
+_FLOATS = frozenset(map(np.dtype, (np.float16, np.float32, np.float64))) | ({bfloat16} if bfloat16 is not None else set())
+_EXPECTED = f"{', '.join(sorted(d.name for d in _FLOATS))}, integers or bools"
 
 
 def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | None = None) -> Any:
@@ -29,7 +36,7 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | N
     Parameters
     ----------
     x : array_like
-        Any shape, strides and byte order; float16, float32 or float64. Integers and bools promote as in NumPy's own
+        Any shape, strides and byte order; float16, bfloat16 (of ml_dtypes), float32 or float64. Integers and bools promote as in NumPy's own
         float ufuncs (int8 and bool to float16, int16 to float32, wider to float64).
     approximate : {"none", "tanh", "quick"}, optional
         ``"none"``: x·Φ(x) = ½x·erfc(−x/√2). ``"tanh"``: ½x·(1 + tanh(√(2/π)(x + 0.044715x³))).
@@ -55,7 +62,7 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | N
     Notes
     -----
     gelu(+inf) = +inf, gelu(−inf) = −0.0 (the limit), nan stays nan; no floating-point warnings. The bound on the
-    error, over every input, is 2 ULP in float32 and float64; float16 is the float32 result rounded once.
+    error, over every input, is 2 ULP in float32 and float64; 16-bit types are computed in float32 and rounded once.
     Source: Hendrycks & Gimpel, https://arxiv.org/abs/1606.08415.
     """
     function = _form(_GELU, approximate)
@@ -135,6 +142,28 @@ def gelu_backward(
     return _call(function, {"dy": dy, "x": x}, out, backend)
 
 
+def gelu_with_grad(x: Any, approximate: str = "none") -> tuple[Any, Any]:
+    """GELU and its first derivative in one pass over memory.
+
+    Parameters
+    ----------
+    x, approximate
+        As for `gelu`.
+
+    Returns
+    -------
+    (value, derivative) : tuple of ndarray or scalar
+        Equal, bit for bit, to ``gelu(x, approximate), gelu_grad(x, approximate)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `gelu`.
+    """
+    value, derivative = _call(_form(_WITH_GRAD, approximate), {"x": x}, None, None)
+    return value, derivative
+
+
 def _form(table: dict[str, np.ufunc], approximate: str) -> np.ufunc:
     try:
         return table[approximate]
@@ -164,14 +193,14 @@ def _numeric(name: str, value: Any) -> Any:
     kind, dtype = array.dtype.kind, array.dtype
     if kind in "biu" or dtype in _FLOATS or dtype.newbyteorder("=") in _FLOATS:
         return value if isinstance(value, int | float) else array
-    raise TypeError(f"{name}: expected float16, float32, float64, integers or bools, got {dtype}")
+    raise TypeError(f"{name}: expected {_EXPECTED}, got {dtype}")
 
 
 def _check_out(out: Any, values: list[Any]) -> None:
     arrays = [np.asarray(v) for v in values]
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     common = np.result_type(*values)
-    dtype = common if common.kind == "f" else _PROMOTED[common.itemsize]
+    dtype = common if common in _FLOATS else _PROMOTED[common.itemsize]
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out: expected a NumPy array of {dtype} and shape {shape}, got {type(out).__name__}")
     if out.dtype.newbyteorder("=") != dtype:

@@ -138,11 +138,13 @@ void gf_init(void)
 #define GF_BYTES_PER_THREAD (192 * 1024)
 #define GF_ALIGN 256 /* elements: no two threads write one cache line, whatever the dtype */
 
+enum { UNARY, PRODUCT, WITH_GRAD }; /* x -> f; (dy, x) -> dy*f'; x -> (f, f') */
+
 typedef struct {
     const gf_loop *loop;
-    int inputs;               /* 1: x; 2: dy, x */
-    char *in[2], *out;
-    intptr_t in_step[2], out_step;
+    int kind, inputs, operands; /* operands: inputs, then outputs */
+    char *at[3];
+    intptr_t step[3];
 } gf_job;
 
 static const int sizes[GF_DTYPES] = {2, 2, 4, 8};
@@ -159,36 +161,46 @@ static void copy_strided(char *to, intptr_t to_step, const char *from, intptr_t 
     else GF_COPY(uint64_t);
 }
 
-static void run_contiguous(const gf_job *job, char *const *in, char *out, intptr_t n)
+/* Contiguous operands. */
+static void run_packed(const gf_job *job, char *const *at, intptr_t n)
 {
-    int dtype = job->loop->dtype, function = job->loop->function;
-    if (job->inputs == 1) kernels->unary[dtype][function](in[0], out, n);
-    else kernels->product[dtype][function / GF_ORDERS](in[0], in[1], out, n);
+    int dtype = job->loop->dtype, function = job->loop->function, size = sizes[dtype];
+    if (job->kind == UNARY) {
+        kernels->unary[dtype][function](at[0], at[1], n);
+    } else if (job->kind == PRODUCT) {
+        kernels->product[dtype][function / GF_ORDERS](at[0], at[1], at[2], n);
+    } else { /* block by block, while x is in the first-level cache; f' first, as f may overwrite x */
+        for (intptr_t done = 0, m; done < n; done += m) {
+            char block[GF_CHUNK * 8];
+            m = n - done < GF_CHUNK ? n - done : GF_CHUNK;
+            memcpy(block, at[0] + done * size, (size_t)(m * size));
+            kernels->unary[dtype][function + 1](block, at[2] + done * size, m);
+            kernels->unary[dtype][function](block, at[1] + done * size, m);
+        }
+    }
 }
 
 static void run_range(const gf_job *job, intptr_t begin, intptr_t end)
 {
-    int size = sizes[job->loop->dtype], direct = job->out_step == size;
-    char *in[2], *out = job->out + begin * job->out_step;
+    int size = sizes[job->loop->dtype], packed = 1;
+    char *at[3];
     gf_env saved = env_enter();
-    for (int k = 0; k < job->inputs; k++) {
-        in[k] = job->in[k] + begin * job->in_step[k];
-        direct &= job->in_step[k] == size;
+    for (int k = 0; k < job->operands; k++) {
+        at[k] = job->at[k] + begin * job->step[k];
+        packed &= job->step[k] == size;
     }
-    if (direct) {
-        run_contiguous(job, in, out, end - begin);
+    if (packed) {
+        run_packed(job, at, end - begin);
     } else {
-        uint64_t buffer[2][GF_CHUNK];
-        char *packed[2] = {(char *)buffer[0], (char *)buffer[1]};
+        uint64_t buffer[3][GF_CHUNK];
+        char *copy[3] = {(char *)buffer[0], (char *)buffer[1], (char *)buffer[2]};
         for (intptr_t left = end - begin, n; left > 0; left -= n) {
             n = left < GF_CHUNK ? left : GF_CHUNK;
-            for (int k = 0; k < job->inputs; k++) {
-                copy_strided(packed[k], size, in[k], job->in_step[k], n, size);
-                in[k] += n * job->in_step[k];
-            }
-            run_contiguous(job, packed, packed[0], n);
-            copy_strided(out, job->out_step, packed[0], size, n, size);
-            out += n * job->out_step;
+            for (int k = 0; k < job->inputs; k++) copy_strided(copy[k], size, at[k], job->step[k], n, size);
+            run_packed(job, copy, n);
+            for (int k = job->inputs; k < job->operands; k++)
+                copy_strided(at[k], job->step[k], copy[k], size, n, size);
+            for (int k = 0; k < job->operands; k++) at[k] += n * job->step[k];
         }
     }
     env_leave(saved);
@@ -225,14 +237,25 @@ gf_loop gf_loops[GF_FUNCTIONS][GF_DTYPES] = {
     GF_LOOP_ROW(5), GF_LOOP_ROW(6), GF_LOOP_ROW(7), GF_LOOP_ROW(8),
 };
 
+static void run_loop(int kind, int inputs, int operands, char **args, intptr_t n, const intptr_t *steps, void *data)
+{
+    gf_job job = {data, kind, inputs, operands, {0}, {0}};
+    memcpy(job.at, args, (size_t)operands * sizeof *args);
+    memcpy(job.step, steps, (size_t)operands * sizeof *steps);
+    run(&job, n);
+}
+
 void gf_unary_loop(char **args, const intptr_t *dims, const intptr_t *steps, void *data)
 {
-    gf_job job = {data, 1, {args[0], NULL}, args[1], {steps[0], 0}, steps[1]};
-    run(&job, dims[0]);
+    run_loop(UNARY, 1, 2, args, dims[0], steps, data);
 }
 
 void gf_product_loop(char **args, const intptr_t *dims, const intptr_t *steps, void *data)
 {
-    gf_job job = {data, 2, {args[0], args[1]}, args[2], {steps[0], steps[1]}, steps[2]};
-    run(&job, dims[0]);
+    run_loop(PRODUCT, 2, 3, args, dims[0], steps, data);
+}
+
+void gf_with_grad_loop(char **args, const intptr_t *dims, const intptr_t *steps, void *data)
+{
+    run_loop(WITH_GRAD, 1, 3, args, dims[0], steps, data);
 }

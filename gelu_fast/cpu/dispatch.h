@@ -37,9 +37,11 @@ typedef struct {
 
 extern gf_loop gf_loops[GF_FUNCTIONS][GF_DTYPES];
 
-/* PyUFuncGenericFunction, for x -> y and for (dy, x) -> out. data is a gf_loop. They call neither Python nor NumPy. */
+/* PyUFuncGenericFunction, for x -> f(x), (dy, x) -> dy*f'(x) and x -> f(x), f'(x). data is a gf_loop, whose function is
+ * f, f' and f. They call neither Python nor NumPy. */
 void gf_unary_loop(char **args, const intptr_t *dims, const intptr_t *steps, void *data);
 void gf_product_loop(char **args, const intptr_t *dims, const intptr_t *steps, void *data);
+void gf_with_grad_loop(char **args, const intptr_t *dims, const intptr_t *steps, void *data);
 
 /* The names this CPU can run, best first, NULL at the end. */
 const char *const *gf_available(void);

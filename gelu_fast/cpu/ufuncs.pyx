@@ -1,6 +1,9 @@
 """Real np.ufunc objects over dispatch.c, and the settings that go with it (ISA, threads)."""
 
+import operator
 import os
+
+import numpy as _np
 
 cimport numpy as cnp
 from libc.stdint cimport intptr_t
@@ -9,12 +12,13 @@ cnp.import_array()
 cnp.import_ufunc()
 
 cdef extern from "dispatch.h":
-    enum: GF_F16, GF_BF16, GF_F32, GF_F64, GF_DTYPES, GF_FUNCTIONS
+    enum: GF_F16, GF_BF16, GF_F32, GF_F64
     ctypedef struct gf_loop:
         pass
     gf_loop gf_loops[9][4]
     void gf_unary_loop(char **, const intptr_t *, const intptr_t *, void *) noexcept nogil
     void gf_product_loop(char **, const intptr_t *, const intptr_t *, void *) noexcept nogil
+    void gf_with_grad_loop(char **, const intptr_t *, const intptr_t *, void *) noexcept nogil
     const char *const *gf_available()
     int gf_select(const char *name)
     const char *gf_selected()
@@ -90,7 +94,6 @@ def set_num_threads(n):
     ValueError
         If `n` is less than 1.
     """
-    import operator
     try:
         count = operator.index(n)
     except TypeError:
@@ -112,56 +115,69 @@ def cpu_count():
 
 # -- ufuncs ----------------------------------------------------------------------------------------------------------
 
-# Per function: float16, float32, float64 in NumPy's order of search. bfloat16 is a user dtype, registered by bfloat16().
-cdef cnp.PyUFuncGenericFunction unary_loops[3]
-cdef cnp.PyUFuncGenericFunction product_loops[3]
-cdef char unary_types[6]
-cdef char product_types[9]
-cdef void *unary_data[9][3]
-cdef void *product_data[3][3]
-cdef int[3] dtype_order = [GF_F16, GF_F32, GF_F64]
-cdef int[3] type_numbers = [cnp.NPY_FLOAT16, cnp.NPY_FLOAT32, cnp.NPY_FLOAT64]
-# NumPy keeps pointers to names and docs for ever.
+# Loops in NumPy's order of search: float16, float32, float64; then bfloat16, a user dtype, where ml_dtypes is installed.
+cdef enum:
+    MAX_UFUNCS = 15
+    BUILTIN = 3
+cdef int[BUILTIN] dtypes = [GF_F16, GF_F32, GF_F64]
+cdef int[BUILTIN] type_numbers = [cnp.NPY_FLOAT16, cnp.NPY_FLOAT32, cnp.NPY_FLOAT64]
+# NumPy keeps pointers to all of this, for ever.
+cdef cnp.PyUFuncGenericFunction[MAX_UFUNCS][BUILTIN] loops
+cdef void *data[MAX_UFUNCS][BUILTIN]
+cdef char[MAX_UFUNCS][BUILTIN * 3] types
 _kept = []
 
-
-cdef object make_unary(str name, str doc, int function):
-    _kept.append((name.encode(), doc.encode()))
-    for i in range(3):
-        unary_data[function][i] = &gf_loops[function][dtype_order[i]]
-    return cnp.PyUFunc_FromFuncAndData(
-        unary_loops, unary_data[function], unary_types, 3, 1, 1, cnp.PyUFunc_None, <bytes> _kept[-1][0],
-        <bytes> _kept[-1][1], 0)
+try:
+    from ml_dtypes import bfloat16 as _bfloat16
+except ImportError:
+    bfloat16 = None
+else:
+    bfloat16 = _np.dtype(_bfloat16)
 
 
-cdef object make_product(str name, str doc, int form):
-    _kept.append((name.encode(), doc.encode()))
-    for i in range(3):
-        product_data[form][i] = &gf_loops[form * 3 + 1][dtype_order[i]]
-    return cnp.PyUFunc_FromFuncAndData(
-        product_loops, product_data[form], product_types, 3, 2, 1, cnp.PyUFunc_None, <bytes> _kept[-1][0],
-        <bytes> _kept[-1][1], 0)
+cdef object make(str name, str doc, int function, int inputs, int outputs, cnp.PyUFuncGenericFunction loop):
+    cdef int row = len(_kept), operands = inputs + outputs, number, i, k
+    cdef int[3] bfloat16_types
+    cdef bytes encoded_name = name.encode(), encoded_doc = doc.encode()
+    if row >= MAX_UFUNCS:
+        raise SystemError("MAX_UFUNCS is too small")
+    _kept.append((encoded_name, encoded_doc))
+    for i in range(BUILTIN):
+        loops[row][i] = loop
+        data[row][i] = &gf_loops[function][dtypes[i]]
+        for k in range(operands):
+            types[row][i * operands + k] = <char> type_numbers[i]
+    ufunc = cnp.PyUFunc_FromFuncAndData(
+        loops[row], data[row], types[row], BUILTIN, inputs, outputs, cnp.PyUFunc_None, encoded_name, encoded_doc, 0)
+    if bfloat16 is not None:
+        # At creation: NumPy would send a bfloat16 call made before this to the float32 loop, and remember that.
+        number = bfloat16.num
+        for k in range(operands):
+            bfloat16_types[k] = number
+        cnp.PyUFunc_RegisterLoopForType(ufunc, number, loop, bfloat16_types, &gf_loops[function][GF_BF16])
+    return ufunc
 
 
-cdef int k
-for k in range(3):
-    unary_loops[k] = <cnp.PyUFuncGenericFunction> gf_unary_loop
-    product_loops[k] = <cnp.PyUFuncGenericFunction> gf_product_loop
-    unary_types[2 * k] = unary_types[2 * k + 1] = <char> type_numbers[k]
-    product_types[3 * k] = product_types[3 * k + 1] = product_types[3 * k + 2] = <char> type_numbers[k]
+cdef cnp.PyUFuncGenericFunction unary = <cnp.PyUFuncGenericFunction> gf_unary_loop
+cdef cnp.PyUFuncGenericFunction product = <cnp.PyUFuncGenericFunction> gf_product_loop
+cdef cnp.PyUFuncGenericFunction both = <cnp.PyUFuncGenericFunction> gf_with_grad_loop
 
-_FORMULAS = ("x*Phi(x)", "x*sigmoid(2u), u = sqrt(2/pi)*(x + 0.044715 x^3)", "x*sigmoid(1.702 x)")
-_ORDERS = ("", "First derivative of ", "Second derivative of ")
+_EXACT, _TANH, _QUICK = "x*Phi(x)", "x*sigmoid(2u), u = sqrt(2/pi)*(x + 0.044715 x^3)", "x*sigmoid(1.702 x)"
 
-gelu = make_unary("gelu", _ORDERS[0] + _FORMULAS[0], 0)
-gelu_grad = make_unary("gelu_grad", _ORDERS[1] + _FORMULAS[0], 1)
-gelu_grad2 = make_unary("gelu_grad2", _ORDERS[2] + _FORMULAS[0], 2)
-gelu_tanh = make_unary("gelu_tanh", _ORDERS[0] + _FORMULAS[1], 3)
-gelu_tanh_grad = make_unary("gelu_tanh_grad", _ORDERS[1] + _FORMULAS[1], 4)
-gelu_tanh_grad2 = make_unary("gelu_tanh_grad2", _ORDERS[2] + _FORMULAS[1], 5)
-gelu_quick = make_unary("gelu_quick", _ORDERS[0] + _FORMULAS[2], 6)
-gelu_quick_grad = make_unary("gelu_quick_grad", _ORDERS[1] + _FORMULAS[2], 7)
-gelu_quick_grad2 = make_unary("gelu_quick_grad2", _ORDERS[2] + _FORMULAS[2], 8)
-gelu_backward = make_product("gelu_backward", "dy times the first derivative of " + _FORMULAS[0], 0)
-gelu_tanh_backward = make_product("gelu_tanh_backward", "dy times the first derivative of " + _FORMULAS[1], 1)
-gelu_quick_backward = make_product("gelu_quick_backward", "dy times the first derivative of " + _FORMULAS[2], 2)
+gelu = make("gelu", _EXACT, 0, 1, 1, unary)
+gelu_grad = make("gelu_grad", "First derivative of " + _EXACT, 1, 1, 1, unary)
+gelu_grad2 = make("gelu_grad2", "Second derivative of " + _EXACT, 2, 1, 1, unary)
+gelu_backward = make("gelu_backward", "dy times the first derivative of " + _EXACT, 1, 2, 1, product)
+gelu_with_grad = make("gelu_with_grad", _EXACT + " and its first derivative", 0, 1, 2, both)
+
+gelu_tanh = make("gelu_tanh", _TANH, 3, 1, 1, unary)
+gelu_tanh_grad = make("gelu_tanh_grad", "First derivative of " + _TANH, 4, 1, 1, unary)
+gelu_tanh_grad2 = make("gelu_tanh_grad2", "Second derivative of " + _TANH, 5, 1, 1, unary)
+gelu_tanh_backward = make("gelu_tanh_backward", "dy times the first derivative of " + _TANH, 4, 2, 1, product)
+gelu_tanh_with_grad = make("gelu_tanh_with_grad", _TANH + " and its first derivative", 3, 1, 2, both)
+
+gelu_quick = make("gelu_quick", _QUICK, 6, 1, 1, unary)
+gelu_quick_grad = make("gelu_quick_grad", "First derivative of " + _QUICK, 7, 1, 1, unary)
+gelu_quick_grad2 = make("gelu_quick_grad2", "Second derivative of " + _QUICK, 8, 1, 1, unary)
+gelu_quick_backward = make("gelu_quick_backward", "dy times the first derivative of " + _QUICK, 7, 2, 1, product)
+gelu_quick_with_grad = make("gelu_quick_with_grad", _QUICK + " and its first derivative", 6, 1, 2, both)

@@ -1,0 +1,38 @@
+"""The console script `gelu-fast`, and ``python -m gelu_fast``."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+
+
+def main() -> int:
+    """Run the command line.
+
+    Returns
+    -------
+    int
+        0 done, 1 a check failed, 2 bad usage or input. Where typer or rich is missing, 2, and the extra that
+        brings them is named.
+    """
+    missing = [name for name in ("typer", "rich") if importlib.util.find_spec(name) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        print(
+            f"gelu-fast: the command line needs {' and '.join(missing)}, which {verb} not installed: "
+            "pip install 'gelu-fast[cli]' (or 'gelu-fast[onnx]', to export too)",
+            file=sys.stderr,
+        )
+        return 2
+    from gelu_fast.cli import run
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a table has arrows, and not every terminal's encoding does
+            stream.reconfigure(errors="replace")
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Fixtures: every instruction set this CPU runs, and thread settings that are put back."""
+
+import gelu_fast as gf
+import pytest
+from gelu_fast.cpu import ufuncs as cpu
+
+ISAS = gf.cpu_info()["available"]
+AT_START = gf.cpu_info()["isa"]
+
+
+@pytest.fixture(params=ISAS)
+def isa(request):
+    """Run the test once with each instruction set; the one chosen at import comes back afterwards."""
+    cpu._select_isa(request.param)
+    yield request.param
+    cpu._select_isa(AT_START)
+
+
+@pytest.fixture
+def threads():
+    """A function that sets the thread count for this test."""
+    before = gf.get_num_threads()
+    yield gf.set_num_threads
+    gf.set_num_threads(before)

@@ -1,0 +1,233 @@
+"""Threads, forks, the floating-point environment, and what import and dispatch do (cases 9-11, 16, 18)."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+
+import gelu_fast as gf
+import numpy as np
+import pytest
+import threadpoolctl
+from conftest import ISAS
+from functions import DTYPES, UNARY, same_bits, sample
+from gelu_fast.cpu import ufuncs as cpu
+
+BIG = 1 << 20
+
+
+def python(code, **env):
+    """Run code in a fresh interpreter; its standard output."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], env={**os.environ, **env}, cwd="/",
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_thread_count_does_not_change_bits(dtype, threads, isa):
+    x = sample(BIG + 13, dtype)
+    for function, form in UNARY:
+        threads(1)
+        alone = function(x, form)
+        for count in (2, 3, 7):
+            threads(count)
+            same_bits(function(x, form), alone)
+    threads(1)
+    dy = sample(BIG + 13, dtype, seed=1)
+    alone = gf.gelu_backward(dy, x)
+    threads(2)
+    same_bits(gf.gelu_backward(dy, x), alone)
+    same_bits(gf.gelu_backward(dy[::2], x[::2]), alone[::2])
+
+
+def test_settings(threads):
+    threads(3)
+    assert gf.get_num_threads() == gf.cpu_info()["threads"] == 3
+    with gf.num_threads(1):
+        assert gf.get_num_threads() == gf.cpu_info()["usable_threads"] == 1
+    assert gf.get_num_threads() == 3
+    with pytest.raises(RuntimeError), gf.num_threads(2):
+        raise RuntimeError
+    assert gf.get_num_threads() == 3
+    for bad, error in ((0, ValueError), (-1, ValueError), (True, ValueError), (1.5, TypeError), ("2", TypeError)):
+        with pytest.raises(error, match="n: expected"):
+            gf.set_num_threads(bad)
+    assert gf.get_num_threads() == 3
+
+
+def test_limits_of_others_are_obeyed(threads):
+    threads(8)
+    with threadpoolctl.threadpool_limits(1):
+        assert gf.cpu_info()["usable_threads"] == 1
+    assert python("import gelu_fast as gf; print(gf.cpu_info()['usable_threads'])", OMP_NUM_THREADS="1") == "1"
+
+
+def test_torch_keeps_its_threads(threads):
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        threads(1)
+        gf.gelu(sample(BIG))
+        threads(4)
+        gf.gelu(sample(BIG))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_forked_child_answers():
+    code = """
+import os, sys, time, threading
+import numpy as np, gelu_fast as gf
+gf.set_num_threads(2)
+x = np.linspace(-9, 9, 1 << 20, dtype="f4")
+expected = gf.gelu(x)
+def child():
+    begin = time.monotonic()
+    ok = np.array_equal(gf.gelu(x), expected) and gf.cpu_info()["usable_threads"] == 1
+    return 0 if ok and time.monotonic() - begin < 1 else 1
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(child())
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+codes = [fork() for _ in range(3)]
+t = threading.Thread(target=lambda: gf.gelu(x)); t.start(); t.join()
+codes.append(fork())
+assert np.array_equal(gf.gelu(x), expected) and gf.cpu_info()["usable_threads"] == 2
+print(codes)
+"""
+    assert python(code) == "[0, 0, 0, 0]"
+
+
+def test_multiprocessing_fork():
+    code = """
+import multiprocessing as mp
+import numpy as np, gelu_fast as gf
+x = np.linspace(-9, 9, 1 << 20, dtype="f4")
+expected = gf.gelu(x)
+with mp.get_context("fork").Pool(2) as pool:
+    assert all(np.array_equal(y, expected) for y in pool.map(gf.gelu, [x] * 4))
+print("ok")
+"""
+    assert python(code) == "ok"
+
+
+def test_many_python_threads_at_once():
+    x = sample(BIG)
+    expected = gf.gelu(x)
+    wrong = []
+
+    def work():
+        for _ in range(5):
+            if not np.array_equal(gf.gelu(x), expected, equal_nan=True):
+                wrong.append(1)
+
+    pool = [threading.Thread(target=work) for _ in range(8)]
+    for t in pool:
+        t.start()
+    for t in pool:
+        t.join()
+    assert not wrong
+
+
+def test_gil_is_released(threads):
+    threads(1)
+    x = np.ones(1 << 24, np.float64)
+    ticks, done = [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            ticks.append(1)
+            done.wait(0.001)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    before = len(ticks)
+    gf.ufuncs.gelu(x, out=x)
+    during = len(ticks) - before
+    done.set()
+    counter.join()
+    assert during >= 3
+
+
+def test_no_floating_point_warnings(isa):
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38, -14.2, -13.3, -40, -1e4, 65504]
+    with np.errstate(all="raise"):
+        for dtype in DTYPES:
+            with np.errstate(over="ignore", under="ignore"):
+                x = np.array(special * 9).astype(dtype)
+            for function, form in UNARY:
+                function(x, form)
+                function(x[::2], form)
+            gf.gelu_backward(x, x)
+            gf.gelu_backward(np.full_like(x, np.inf), x)
+
+
+def test_floating_point_state_is_left_alone():
+    code = """
+import gelu_fast as gf, numpy as np, gelu_fast.cpu.ufuncs, torch
+x = np.linspace(-20, 20, 1 << 20, dtype="f4")
+expected = gf.gelu(x)
+assert np.finfo(float).tiny / 2 != 0 and np.finfo(np.float32).tiny / np.float32(2) != 0
+assert ((expected != 0) & (abs(expected) < np.finfo("f4").tiny)).any()
+torch.set_flush_denormal(True)          # the caller's state: kept, but the kernels do not run in it
+assert np.array_equal(gf.gelu(x), expected)
+assert np.finfo(np.float32).tiny / np.float32(2) == 0
+print("ok")
+"""
+    assert python(code) == "ok"
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_isa_by_environment(name):
+    assert python("import gelu_fast as gf; print(gf.cpu_info()['isa'])", GELU_FAST_ISA=name) == name
+
+
+@pytest.mark.parametrize("name", ["sse9", "AVX2", "neon" if "avx2" in ISAS else "avx2"])
+def test_unknown_isa_is_refused(name):
+    done = subprocess.run([sys.executable, "-c", "import gelu_fast"], env={**os.environ, "GELU_FAST_ISA": name},
+                          cwd="/", capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.returncode != 0
+    assert f"GELU_FAST_ISA: '{name}' is not available on this machine; available are {', '.join(ISAS)}" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None or "avx2" not in ISAS, reason="needs objdump and an x86-64 build")
+def test_wide_registers_only_in_dispatched_functions():
+    """A CPU without AVX must get through everything but the kernels it never selects (case 11)."""
+    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", cpu.__file__], capture_output=True, text=True,
+                          check=True).stdout  # fmt: skip
+    by_name = {}
+    for block in re.split(r"\n(?=[0-9a-f]+ <)", text):
+        head = re.match(r"[0-9a-f]+ <([^>]+)>:", block)
+        if head:
+            widest = "zmm" if "%zmm" in block else "ymm" if "%ymm" in block else "vex" if "\tv" in block else ""
+            by_name.setdefault(head[1].split(".")[0], []).append(widest)
+    assert len(by_name) > 50
+    kernels = {n for n in by_name if re.fullmatch(r"(none|tanh|quick)\d_(loop|product)_\w+", n)}
+    assert len(kernels) >= 48
+    for name, found in by_name.items():
+        if name in kernels:
+            assert "" in found, f"{name}: no baseline version"
+            assert "ymm" in found, f"{name}: no AVX2 version"
+            assert "zmm" in found, f"{name}: no AVX-512 version"
+        elif not re.match(r"gf_(load|store)_b?f16", name):
+            assert not any(found), f"{name}: {found}"
+
+
+def test_import_is_light():
+    assert python("import sys, gelu_fast; print(sorted(m for m in ('torch', 'onnx', 'onnxruntime', 'numba', 'scipy', "
+                  "'typer', 'rich', 'gelu_fast.export', 'gelu_fast.coefficients') if m in sys.modules))") == "[]"  # fmt: skip
+
+
+def test_import_time():
+    """Under 80 ms beyond NumPy's own import; the best of several runs, so that a busy machine does not matter."""
+    code = "import numpy, time; t = time.perf_counter(); import gelu_fast; print(time.perf_counter() - t)"
+    assert min(float(python(code)) for _ in range(5)) < 0.080
+
+
