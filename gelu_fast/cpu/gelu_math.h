@@ -112,14 +112,13 @@ GF_INLINE vf vf_poly4(const float (*columns)[8], int degree, vf t, vfi i)
     }                                                                                                               \
     GF_INLINE vd form##order##_f64(vd x)                                                                            \
     {                                                                                                               \
-        vd t = vd_min(vd_set(GF_T_MAX_##form##order##_f64), vd_abs(x)), u, p;                                       \
+        vd t = vd_min(vd_set(GF_T_MAX_##form##order##_f64), vd_abs(x)), c[12], u, p;                                \
         vdi i = vd_index(vd_add(t, vd_set(GF_OFFSET_##form##order##_f64)), GF_F64_FIRST,                            \
                          GF_SEGMENTS_##form##order##_f64);                                                          \
-        const double *table = gf_##form##order##_f64[0];                                                            \
-        u = vd_sub(t, vd_lookup(table, i));                                                                         \
-        p = vd_lookup(table + GF_DEGREE_##form##order##_f64 + 1, i);                                                \
-        _Pragma("GCC unroll 16") for (int k = GF_DEGREE_##form##order##_f64; k >= 1; k--)                           \
-            p = vd_fma(p, u, vd_lookup(table + k, i));                                                              \
+        vd_rows(gf_##form##order##_f64, i, c);                                                                      \
+        u = vd_sub(t, c[0]);                                                                                        \
+        p = c[11];                                                                                                  \
+        _Pragma("GCC unroll 10") for (int k = 10; k >= 1; k--) p = vd_fma(p, u, c[k]);                              \
         p = vd_times_exp(GF_##form, p, t, GF_F64_EXP_DEGREE, gf_f64_exp, 512, 0x1p-512);                            \
         return vd_combine(order, x, p);                                                                             \
     }

@@ -86,8 +86,27 @@ static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
 {
     __m512i i = _mm512_sub_epi64(_mm512_srli_epi64(_mm512_castpd_si512(z), 48), _mm512_set1_epi64((long long)first));
     i = _mm512_min_epu64(i, _mm512_set1_epi64((long long)segments - 1));
-    return _mm512_add_epi64(_mm512_slli_epi64(i, 3), _mm512_slli_epi64(i, 2));
+    return i;
 }
-static inline vd vd_lookup(const double *table, vdi i) { return _mm512_i64gather_pd(i, table, 8); }
+static inline __m512d vd_four(const double *r0, const double *r2, const double *r4, const double *r6)
+{
+    __m512d a = _mm512_castpd128_pd512(_mm_load_pd(r0));
+    a = _mm512_insertf64x2(a, _mm_load_pd(r2), 1);
+    a = _mm512_insertf64x2(a, _mm_load_pd(r4), 2);
+    return _mm512_insertf64x2(a, _mm_load_pd(r6), 3);
+}
+/* The twelve numbers of each lane's row. */
+static inline void vd_rows(const double (*table)[12], vdi i, vd c[12])
+{
+    uint64_t n[8];
+    _mm512_storeu_si512(n, i);
+#pragma GCC unroll 6
+    for (int k = 0; k < 12; k += 2) {
+        vd even = vd_four(table[n[0]] + k, table[n[2]] + k, table[n[4]] + k, table[n[6]] + k);
+        vd odd = vd_four(table[n[1]] + k, table[n[3]] + k, table[n[5]] + k, table[n[7]] + k);
+        c[k] = _mm512_unpacklo_pd(even, odd);
+        c[k + 1] = _mm512_unpackhi_pd(even, odd);
+    }
+}
 
 #endif

@@ -43,9 +43,9 @@ static inline vd vd_fms(vd a, vd b, vd c)
 static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
 {
     uint64_t i = (bits64(z) >> 48) - first;
-    return 12 * (i < segments ? i : segments - 1);
+    return i < segments ? i : segments - 1;
 }
-static inline vd vd_lookup(const double *table, vdi i) { return table[i]; }
+static inline void vd_rows(const double (*table)[12], vdi i, vd c[12]) { memcpy(c, table[i], sizeof table[i]); }
 
 static inline vf vf_load(const float *p) { return *p; }
 static inline void vf_store(float *p, vf a) { *p = (float)a; }

@@ -93,11 +93,18 @@ static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
 {
     uint64x2_t i = vsubq_u64(vshrq_n_u64(vreinterpretq_u64_f64(z), 48), vdupq_n_u64(first));
     i = vbslq_u64(vcgtq_u64(i, vdupq_n_u64(segments - 1)), vdupq_n_u64(segments - 1), i);
-    return vaddq_u64(vshlq_n_u64(i, 3), vshlq_n_u64(i, 2));
+    return i;
 }
-static inline vd vd_lookup(const double *table, vdi i)
+/* The twelve numbers of each lane's row. */
+static inline void vd_rows(const double (*table)[12], vdi i, vd c[12])
 {
-    return vcombine_f64(vld1_f64(table + vgetq_lane_u64(i, 0)), vld1_f64(table + vgetq_lane_u64(i, 1)));
+    const double *r0 = table[vgetq_lane_u64(i, 0)], *r1 = table[vgetq_lane_u64(i, 1)];
+#pragma GCC unroll 6
+    for (int k = 0; k < 12; k += 2) {
+        vd a = vld1q_f64(r0 + k), b = vld1q_f64(r1 + k);
+        c[k] = vzip1q_f64(a, b);
+        c[k + 1] = vzip2q_f64(a, b);
+    }
 }
 
 #endif
