@@ -40,9 +40,7 @@ WeightsOption = Annotated[
     Path | None, typer.Option(help="An .npz or .safetensors file with w1 b1 w2 b2, or fc1.weight … fc2.bias.")
 ]
 InOption = Annotated[int | None, typer.Option("--in-features", help="Width of a random block.")]
-HiddenOption = Annotated[
-    int | None, typer.Option("--hidden-features", help="Hidden width of a random block.")
-]
+HiddenOption = Annotated[int | None, typer.Option("--hidden-features", help="Hidden width of a random block.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of a random block.")]
 FormulaOption = Annotated[str | None, typer.Option(help="none (exact) or tanh.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else.")]
@@ -151,9 +149,7 @@ def _guard(command: Callable[[], Any]) -> int:
     return 0
 
 
-def _source(
-    weights: Path | None, in_features: int | None, hidden_features: int | None, seed: int
-) -> Path | Block:
+def _source(weights: Path | None, in_features: int | None, hidden_features: int | None, seed: int) -> Path | Block:
     random = in_features is not None or hidden_features is not None
     if weights is not None and random:
         raise ValueError("--weights and --in-features/--hidden-features exclude each other")

@@ -47,9 +47,9 @@ T_MAX = {
 # beyond (a fit of P, to be multiplied by E); the last reaches to t_max. The offset puts the roots well inside a segment.
 # quick has poles at t = 1.85i, which its higher degrees pay for; exact and tanh would need only slightly more.
 F32 = {  # (form, order): (scale, offset, degree)
-    ("none", 0): ("1.28", "4", 7), ("none", 1): ("1.3125", "4.3125", 8), ("none", 2): ("1.3125", "4.3125", 8),
-    ("tanh", 0): ("1.40625", "4", 7), ("tanh", 1): ("1.40625", "4.3125", 8), ("tanh", 2): ("1.40625", "4.3125", 8),
-    ("quick", 0): ("1.0", "4", 9), ("quick", 1): ("1.0", "4.3125", 10), ("quick", 2): ("1.0", "4.3125", 10),
+    ("none", 0): ("1.28", "4", 7), ("none", 1): ("1.3125", "4.5", 8), ("none", 2): ("1.3125", "4.625", 8),
+    ("tanh", 0): ("1.3125", "4", 7), ("tanh", 1): ("1.375", "4.5", 8), ("tanh", 2): ("1.375", "4.5625", 8),
+    ("quick", 0): ("1.0", "4.25", 9), ("quick", 1): ("1.0", "4.75", 10), ("quick", 2): ("1.0", "4.25", 10),
 }  # fmt: skip
 
 # float64: z = t + F64_OFFSET, sixteen segments per binade of z, all of them fits of P. quick's last one begins where
@@ -230,7 +230,7 @@ def good_centre(func, a, b, digits):
     """
     ratio = abs(func(b) / func(a))
     lean = ratio / (1 + ratio) if ratio > 0 else mp.mpf("0.5")
-    lean = min(max(lean, mp.mpf("0.3")), mp.mpf("0.7"))
+    lean = min(max(lean, mp.mpf("0.3")), mp.mpf("0.7") if b < 16 else mp.mpf(1))
     start = nearest(a + (b - a) * (1 - lean), min(digits, 20))
     best, best_miss = start, mp.inf
     # Steps of 2^-20: neighbouring doubles would not do, as F(c + ulp) - F(c) is about an ulp where F is about t.

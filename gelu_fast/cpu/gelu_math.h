@@ -37,8 +37,8 @@ enum { GF_none, GF_tanh, GF_quick };
         } else if (form == GF_quick) {                                                                              \
             V slope = V##_set(GF_##F##_QUICK_SLOPE_HI);                                                             \
             *n = V##_round(V##_mul(V##_mul(t, slope), inv));                                                        \
-            *r = V##_fnma(*n, lo, V##_fms(t, slope, V##_mul(*n, hi)));                                              \
-            *r = V##_fma(t, V##_set(GF_##F##_QUICK_SLOPE_LO), *r);                                                  \
+            *r = V##_fms(t, V##_set(GF_##F##_QUICK_SLOPE_LO), V##_mul(*n, lo)); /* the small terms together: */     \
+            *r = V##_add(V##_fms(t, slope, V##_mul(*n, hi)), *r);               /* one rounding less in r */        \
         } else { /* t*(slope + cubic*t*t), the bracket as w + wl */                                                 \
             V slope = V##_set(GF_##F##_TANH_SLOPE_HI), cubic = V##_set(GF_##F##_TANH_CUBIC_HI);                     \
             V s = V##_mul(t, t), q = V##_mul(cubic, s);                                                             \
@@ -48,18 +48,18 @@ enum { GF_none, GF_tanh, GF_quick };
             ql = V##_fma(V##_set(GF_##F##_TANH_CUBIC_LO), s, ql);                                                   \
             wl = V##_add(wl, V##_add(ql, V##_set(GF_##F##_TANH_SLOPE_LO)));                                         \
             *n = V##_round(V##_mul(V##_mul(t, w), inv));                                                            \
-            *r = V##_fnma(*n, lo, V##_fms(t, w, V##_mul(*n, hi)));                                                  \
-            *r = V##_fma(t, wl, *r);                                                                                \
+            *r = V##_fms(t, wl, V##_mul(*n, lo));                                                                   \
+            *r = V##_add(V##_fms(t, w, V##_mul(*n, hi)), *r);                                                       \
         }                                                                                                           \
     }                                                                                                               \
-    /* p * exp(-y(t)) */                                                                                            \
-    GF_INLINE V V##_times_exp(int form, V p, V t, int degree, const V##_scalar *coefs, double up, double down)      \
+    /* (p + low) * exp(-y(t)); low is what rounding p left over */                                                  \
+    GF_INLINE V V##_times_exp(int form, V p, V low, V t, int degree, const V##_scalar *coefs, double up, double down) \
     {                                                                                                               \
         V n, r, e;                                                                                                  \
         V##_reduce(form, t, &n, &r);                                                                                \
         e = V##_set(coefs[degree]);                                                                                 \
         _Pragma("GCC unroll 16") for (int k = degree - 1; k >= 1; k--) e = V##_fma(e, r, V##_set(coefs[k]));        \
-        p = V##_fma(p, V##_mul(e, r), p);                                                                           \
+        p = V##_add(p, V##_fma(p, V##_mul(e, r), low));                                                             \
         return V##_mul(V##_mul(p, V##_exp2i(V##_sub(V##_set((V##_scalar)up), n))), V##_set((V##_scalar)down));      \
     }                                                                                                               \
     GF_INLINE V V##_combine(int order, V x, V f)                                                                    \
@@ -74,11 +74,15 @@ typedef double vd_scalar;
 GF_DEFINE_REDUCE(vf, F32)
 GF_DEFINE_REDUCE(vd, F64)
 
-GF_INLINE vf vf_poly8(const float (*columns)[8], int degree, vf t, vfi i)
+/* c0 + u*q rounded, and the rest of it; |c0| > |u*q| is not needed, as a fused product is exact either way. */
+GF_INLINE vf vf_poly8(const float (*columns)[8], int degree, vf t, vfi i, vf *low)
 {
-    vf u = vf_sub(t, vf_lookup8(columns[0], i)), p = vf_lookup8(columns[degree + 1], i);
+    vf u = vf_sub(t, vf_lookup8(columns[0], i)), c0 = vf_lookup8(columns[1], i);
+    vf q = vf_lookup8(columns[degree + 1], i), p;
 #pragma GCC unroll 16
-    for (int k = degree; k >= 1; k--) p = vf_fma(p, u, vf_lookup8(columns[k], i));
+    for (int k = degree; k >= 2; k--) q = vf_fma(q, u, vf_lookup8(columns[k], i));
+    p = vf_fma(q, u, c0);
+    *low = vf_fma(q, u, vf_sub(c0, p));
     return p;
 }
 
@@ -106,20 +110,21 @@ GF_INLINE vf vf_poly4(const float (*columns)[8], int degree, vf t, vfi i)
     {                                                                                                               \
         vf t = vf_min(vf_set(GF_T_MAX_##form##order##_f32), vf_abs(x));                                             \
         vfi i = vf_index(vf_min(vf_set(0x1.fffffep3f), z));                                                         \
-        vf p = vf_poly8(gf_##form##order##_f32, GF_DEGREE_##form##order##_f32, t, i);                               \
-        p = vf_times_exp(GF_##form, p, vf_where_ge(z, 8, t), GF_F32_EXP_DEGREE, gf_f32_exp, 64, 0x1p-64);           \
+        vf low, p = vf_poly8(gf_##form##order##_f32, GF_DEGREE_##form##order##_f32, t, i, &low);                    \
+        p = vf_times_exp(GF_##form, p, low, vf_where_ge(z, 8, t), GF_F32_EXP_DEGREE, gf_f32_exp, 64, 0x1p-64);           \
         return vf_combine(order, x, p);                                                                             \
     }                                                                                                               \
     GF_INLINE vd form##order##_f64(vd x)                                                                            \
     {                                                                                                               \
-        vd t = vd_min(vd_set(GF_T_MAX_##form##order##_f64), vd_abs(x)), c[12], u, p;                                \
+        vd t = vd_min(vd_set(GF_T_MAX_##form##order##_f64), vd_abs(x)), c[12], u, q, p;                             \
         vdi i = vd_index(vd_add(t, vd_set(GF_OFFSET_##form##order##_f64)), GF_F64_FIRST,                            \
                          GF_SEGMENTS_##form##order##_f64);                                                          \
         vd_rows(gf_##form##order##_f64, i, c);                                                                      \
         u = vd_sub(t, c[0]);                                                                                        \
-        p = c[11];                                                                                                  \
-        _Pragma("GCC unroll 10") for (int k = 10; k >= 1; k--) p = vd_fma(p, u, c[k]);                              \
-        p = vd_times_exp(GF_##form, p, t, GF_F64_EXP_DEGREE, gf_f64_exp, 512, 0x1p-512);                            \
+        q = c[11];                                                                                                  \
+        _Pragma("GCC unroll 10") for (int k = 10; k >= 2; k--) q = vd_fma(q, u, c[k]);                              \
+        p = vd_fma(q, u, c[1]);                                                                                     \
+        p = vd_times_exp(GF_##form, p, vd_fma(q, u, vd_sub(c[1], p)), t, GF_F64_EXP_DEGREE, gf_f64_exp, 512, 0x1p-512);                            \
         return vd_combine(order, x, p);                                                                             \
     }
 
