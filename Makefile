@@ -39,7 +39,7 @@ bench: $(BUILD)
 
 lint: $(BUILD)
 	$(BIN)/ruff check .
-	$(BIN)/cython-lint gelu_fast
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint gelu_fast
 	cd $(VENV) && ./bin/mypy --config-file ../pyproject.toml
 
 clean:

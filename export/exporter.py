@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from gelu_fast.export import graph
 from gelu_fast.export.report import ExportReport, VerificationError
 from gelu_fast.export.sources import Block, Source, read_source
 from gelu_fast.export.verify import check
-
 from gelu_fast.forms import FORMS
 
 _FLOAT32 = np.dtype(np.float32)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from gelu_fast.export.lazy import require
 from gelu_fast.export.sources import Block
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from gelu_fast.export.sources import Block
 
+from gelu_fast.export.sources import Block
 from gelu_fast.forms import FORMS, QUICK_SLOPE, TANH_CUBIC
 
 F64 = npt.NDArray[np.float64]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from gelu_fast.export.lazy import require
 from gelu_fast.export.reference import F32
 from gelu_fast.export.sources import Block

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import numpy as np
+
 from gelu_fast.export import reference
 from gelu_fast.export.sources import Block, make_block
 

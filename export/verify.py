@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from gelu_fast.export import graph
 from gelu_fast.export.lazy import require
 from gelu_fast.export.reference import expected
 from gelu_fast.export.report import VerifyReport
 from gelu_fast.export.runtime import Runner, hard_rows
 from gelu_fast.export.sources import Block, Source, read_source
-
 from gelu_fast.forms import FORMS
 
 if TYPE_CHECKING:

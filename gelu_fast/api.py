@@ -26,7 +26,9 @@ _WITH_GRAD = {
 
 # What NumPy's own float ufuncs make of an integer or bool of this many bytes.
 _PROMOTED = {1: np.dtype(np.float16), 2: np.dtype(np.float32), 4: np.dtype(np.float64), 8: np.dtype(np.float64)}
-_FLOATS = frozenset(map(np.dtype, (np.float16, np.float32, np.float64))) | ({bfloat16} if bfloat16 is not None else set())
+_FLOATS: set[np.dtype[Any]] = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
+if bfloat16 is not None:
+    _FLOATS.add(bfloat16)
 _EXPECTED = f"{', '.join(sorted(d.name for d in _FLOATS))}, integers or bools"
 
 
@@ -36,8 +38,8 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | N
     Parameters
     ----------
     x : array_like
-        Any shape, strides and byte order; float16, bfloat16 (of ml_dtypes), float32 or float64. Integers and bools promote as in NumPy's own
-        float ufuncs (int8 and bool to float16, int16 to float32, wider to float64).
+        Any shape, strides and byte order; float16, bfloat16 (of ml_dtypes), float32 or float64. Integers and bools
+        promote as in NumPy's own float ufuncs (int8 and bool to float16, int16 to float32, wider to float64).
     approximate : {"none", "tanh", "quick"}, optional
         ``"none"``: x·Φ(x) = ½x·erfc(−x/√2). ``"tanh"``: ½x·(1 + tanh(√(2/π)(x + 0.044715x³))).
         ``"quick"``: x·σ(1.702x).

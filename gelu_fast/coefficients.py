@@ -1,6 +1,6 @@
 """Every number of every approximation; made by generate_coefficients.py, which says what they mean."""
 # ruff: noqa
-# Per table: rows[segment] = [centre, c0, c1, ...]; errors: relative, of the rounded polynomial, against F or P.
+# Per table: rows[segment] = [centre, c0, c1, ...]; errors: of the rounded polynomial, relative to F or P.
 # exp: exp(-r) = sum coefs[k]*r**k.
 
 F32_CONSTANTS = {

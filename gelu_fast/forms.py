@@ -15,7 +15,7 @@ import math
 
 FORMS = ("none", "tanh", "quick")
 
-# Which formula each of other libraries' names means. HF's "gelu_fast" is the tanh form, whatever this package is called.
+# Which formula each of other libraries' names means. HF's "gelu_fast" is the tanh form, whatever this package's name.
 ALIASES = {
     "none": "none", "tanh": "tanh", "quick": "quick",
     # Hugging Face ACT2FN

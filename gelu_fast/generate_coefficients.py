@@ -23,12 +23,17 @@ from __future__ import annotations
 
 import struct
 import sys
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import mpmath as mp
 
-mp.mp.prec = 140
+try:
+    from .minimax import Real, fit, nearest
+except ImportError:  # run as a script, from the source tree
+    from minimax import Real, fit, nearest  # type: ignore[import-not-found, no-redef]
+
 SQRT2, PI = mp.sqrt(2), mp.pi
 TANH_SLOPE = 2 * mp.sqrt(2 / PI)
 TANH_CUBIC = mp.mpf("0.044715")
@@ -38,15 +43,15 @@ FORMS = ("none", "tanh", "quick")
 DIGITS = {"f32": 24, "f64": 53}
 
 # Where F(t) has rounded to zero for good, for every order: t is clamped there.
-T_MAX = {
+T_MAX: dict[str, dict[str, int | str]] = {
     "f32": {"none": "14.75", "tanh": "11.25", "quick": 66},
     "f64": {"none": 39, "tanh": 22, "quick": 444},
 }
 
 # float32: z = t*scale + offset picks the segment. Four of equal width while z < 8 (a fit of F), four twice as wide
-# beyond (a fit of P, to be multiplied by E); the last reaches to t_max. The offset puts the roots well inside a segment.
+# beyond (a fit of P, to be multiplied by E); the last reaches to t_max. The offset puts roots well inside a segment.
 # quick has poles at t = 1.85i, which its higher degrees pay for; exact and tanh would need only slightly more.
-F32 = {  # (form, order): (scale, offset, degree)
+F32: dict[tuple[str, int], tuple[str, str, int]] = {  # (form, order): (scale, offset, degree)
     ("none", 0): ("1.28", "4", 7), ("none", 1): ("1.3125", "4.5", 8), ("none", 2): ("1.3125", "4.625", 8),
     ("tanh", 0): ("1.3125", "4", 7), ("tanh", 1): ("1.375", "4.5", 8), ("tanh", 2): ("1.375", "4.5625", 8),
     ("quick", 0): ("1.0", "4.25", 9), ("quick", 1): ("1.0", "4.75", 10), ("quick", 2): ("1.0", "4.25", 10),
@@ -63,14 +68,14 @@ N_BITS = {"f32": 8, "f64": 11}
 
 # -- the functions ---------------------------------------------------------------------------------------------------
 
-def exponent(form, t):
+def exponent(form: str, t: Real) -> Real:
     """y(t) with E = exp(-y)."""
     if form == "none":
         return t * t / 2
     return TANH_SLOPE * (t + TANH_CUBIC * t**3) if form == "tanh" else QUICK_SLOPE * t
 
 
-def scaled(form, order, t):
+def scaled(form: str, order: int, t: Real) -> Real:
     """P(t) = F(t) * exp(y(t)), without cancellation except at its own root."""
     if form == "none":
         phi = 1 / mp.sqrt(2 * PI)
@@ -89,7 +94,7 @@ def scaled(form, order, t):
     return q**3 * ((2 * slope + t * bend) * (1 + e) - t * slope * slope * (1 - e))
 
 
-def plain(form, order, t):
+def plain(form: str, order: int, t: Real) -> Real:
     """F(t)."""
     return scaled(form, order, t) * mp.exp(-exponent(form, t))
 
@@ -97,162 +102,23 @@ def plain(form, order, t):
 _ROOT_NEAR = {0: 0.0, 1: 0.7518, 2: 1.4142}
 
 
-def root(form, order):
+def root(form: str, order: int) -> Real:
     """The only root of F on t >= 0."""
     if order == 0:
         return mp.mpf(0)
     return mp.findroot(lambda t: scaled(form, order, t), _ROOT_NEAR[order])
 
 
-# -- rounding --------------------------------------------------------------------------------------------------------
-
-def nearest(value, digits):
-    """`value` rounded to `digits` bits (every number in the tables is far from the subnormals)."""
-    with mp.workprec(digits):
-        return +value
-
-
-def next_number(value, digits, steps):
-    """The number `steps` places above (below) `value` among those with `digits` bits."""
-    _, exp = mp.frexp(value)
-    return value + mp.ldexp(steps, exp - digits)
-
-
-# -- fitting ---------------------------------------------------------------------------------------------------------
-
-@dataclass
-class Segment:
-    centre: object
-    coefs: list
-    error: float = 0.0     # largest relative error of the rounded polynomial, in exact arithmetic
-
-
-def remez(samples, powers):
-    """Minimax coefficients for the given powers of u.
-
-    samples: list of (u, target, weight); minimises max |weight * (sum c_k u^k - target)| over the samples, whose
-    order is that of the interval. Stops when the error is level to 1 %.
-    """
-    n, last = len(powers), len(samples) - 1
-    table = [[u**p for p in powers] for u, _, _ in samples]
-    reference = [round(last * (1 - mp.cos(PI * i / n)) / 2) for i in range(n + 1)]
-    for _ in range(60):
-        matrix, rhs = mp.matrix(n + 1, n + 1), mp.matrix(n + 1, 1)
-        for row, i in enumerate(reference):
-            u, target, weight = samples[i]
-            for col in range(n):
-                matrix[row, col] = weight * table[i][col]
-            matrix[row, n] = (-1) ** row
-            rhs[row] = weight * target
-        solution = mp.lu_solve(matrix, rhs)
-        coefs, level = [solution[k] for k in range(n)], abs(solution[n])
-        errors = [w * (mp.fdot(coefs, row) - f) for row, (_, f, w) in zip(table, samples, strict=True)]
-        peak = max(range(last + 1), key=lambda i: abs(errors[i]))  # noqa: B023
-        if abs(errors[peak]) <= level * mp.mpf("1.01"):
-            return coefs
-        reference = exchange(reference, errors, level, peak)
-    raise ArithmeticError("Remez exchange did not settle")
-
-
-def exchange(reference, errors, level, peak):
-    """The next reference: every local extremum where they alternate often enough, else the peak alone is let in."""
-    runs = []          # the largest error of each run of one sign
-    for i, err in enumerate(errors):
-        if runs and (errors[runs[-1]] >= 0) == (err >= 0):
-            if abs(err) > abs(errors[runs[-1]]):
-                runs[-1] = i
-        else:
-            runs.append(i)
-    size = lambda k: abs(errors[runs[k]])  # noqa: E731
-    while len(runs) > len(reference):       # alternation stays: drop the smaller end, or a small run and a neighbour
-        weakest = min(range(len(runs)), key=size)
-        if len(runs) == len(reference) + 1 or weakest in (0, len(runs) - 1):
-            runs.pop(0 if size(0) < size(-1) else -1)
-        else:
-            beside = weakest - 1 if size(weakest - 1) < size(weakest + 1) else weakest
-            del runs[beside:beside + 2]
-    if len(runs) == len(reference) and min(abs(errors[i]) for i in runs) >= level * mp.mpf("0.999"):
-        return runs
-    new = list(reference)
-    same = [(errors[i] >= 0) == (errors[peak] >= 0) for i in reference]
-    after = next((k for k, i in enumerate(reference) if i > peak), len(reference))
-    if after == 0:
-        new = new if same[0] else [peak, *new[:-1]]
-        new[0] = peak
-    elif after == len(reference):
-        new = new if same[-1] else [*new[1:], peak]
-        new[-1] = peak
-    else:
-        new[after if same[after] else after - 1] = peak
-    return new
-
-
-def fit(func, a, b, degree, digits, rounded_first, pinned=None):
-    """One segment: P(u) = sum coefs[k] u^k near func(centre + u) on [a, b], relative minimax.
-
-    pinned: the root of func in or next to [a, b], which becomes the centre.
-    """
-    if pinned is not None:
-        centre = nearest(pinned, digits)
-    else:
-        centre = good_centre(func, a, b, digits)
-    count = 6 * (degree + 4)
-    nodes = [(a + b) / 2 - (b - a) / 2 * mp.cos(PI * i / (count - 1)) for i in range(count)]
-    nodes = [t for t in nodes if abs(t - centre) > (b - a) / 100000]
-    values = [func(t) for t in nodes]
-    at_centre = func(centre)
-    coefs = [nearest(at_centre, digits) if at_centre else mp.mpf(0)]
-    # The root itself is pinned: what is left of F(c) there is not relative to anything.
-    base = [at_centre if pinned is not None else coefs[0]]
-    while len(coefs) <= degree:
-        k = len(coefs)
-        samples = []
-        for t, v in zip(nodes, values, strict=True):
-            u = t - centre
-            known = base[0] + sum(c * u**p for p, c in enumerate(coefs[1:], 1))
-            samples.append((u, (v - known) / u**k, abs(u**k / v)))
-        free = remez(samples, list(range(degree + 1 - k)))
-        take = 1 if k < rounded_first else len(free)
-        coefs += [nearest(c, digits) for c in free[:take]]
-    error = 0.0
-    for t, v in zip(nodes, values, strict=True):
-        u = t - centre
-        known = base[0] + sum(c * u**p for p, c in enumerate(coefs[1:], 1))
-        error = max(error, float(abs(known / v - 1)))
-    return Segment(centre, coefs, error)
-
-
-def good_centre(func, a, b, digits):
-    """A number near the middle, on the side where |func| is smaller, at which func is nearly a number of the dtype.
-
-    The rounding error of c0 + u*Q is about |u*Q/F| ULP beyond the last addition's half; leaning to the small side
-    evens that ratio out over the segment.
-    """
-    ratio = abs(func(b) / func(a))
-    lean = ratio / (1 + ratio) if ratio > 0 else mp.mpf("0.5")
-    lean = min(max(lean, mp.mpf("0.3")), mp.mpf("0.7") if b < 16 else mp.mpf(1))
-    start = nearest(a + (b - a) * (1 - lean), min(digits, 20))
-    best, best_miss = start, mp.inf
-    # Steps of 2^-20: neighbouring doubles would not do, as F(c + ulp) - F(c) is about an ulp where F is about t.
-    for step in range(48):
-        c = next_number(start, digits, step * (2 ** (digits - 20) + 1))
-        v = func(c)
-        miss = abs(v - nearest(v, digits)) / abs(v)
-        if miss < best_miss:
-            best, best_miss = c, miss
-    return best
-
-
 # -- the tables ------------------------------------------------------------------------------------------------------
 
-def f32_intervals(scale, offset, t_max):
+def f32_intervals(scale: Real, offset: Real, t_max: Real) -> list[tuple[Real, Real]]:
     """The eight (a, b) of a float32 table, in order of t."""
     edges = [4, 5, 6, 7, 8, 10, 12, 14]
     starts = [max((z - offset) / scale, mp.mpf(0)) for z in edges]
     return list(zip(starts, [*starts[1:], t_max], strict=True))
 
 
-def f64_intervals(last, t_max):
+def f64_intervals(last: Real, t_max: Real) -> list[tuple[Real, Real]]:
     """(a, b) of a float64 table; z's leading bits, counted from those of z = offset, are the index."""
     offset = nearest(F64_OFFSET, 53)
     step = mp.mpf(2) ** mp.floor(mp.log(offset, 2)) / F64_PER_BINADE
@@ -266,7 +132,7 @@ def f64_intervals(last, t_max):
     return out
 
 
-def make_table(dtype, form, order):
+def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
     """Everything one kernel needs, as plain Python data (hex floats as strings)."""
     digits, t_max = DIGITS[dtype], mp.mpf(T_MAX[dtype][form])
     if dtype == "f32":
@@ -280,11 +146,9 @@ def make_table(dtype, form, order):
     segments = []
     for j, (a, b) in enumerate(intervals):
         near_root = a - mp.mpf(2) ** -6 <= zero <= b + mp.mpf(2) ** -6
-        func = plain if j < plain_below else scaled
-        segments.append(fit(
-            lambda t, func=func: func(form, order, t), a, b, degree, digits, degree if dtype == "f32" else 2,
-            zero if near_root else None,
-        ))  # fmt: skip
+        func = partial(plain if j < plain_below else scaled, form, order)
+        rounded_first = degree if dtype == "f32" else 2
+        segments.append(fit(func, a, b, degree, digits, rounded_first, zero if near_root else None))
     return {
         "scale": hexed(scale), "offset": hexed(offset), "t_max": hexed(t_max), "degree": degree,
         "intervals": [(float(a), float(b)) for a, b in intervals],
@@ -293,7 +157,7 @@ def make_table(dtype, form, order):
     }  # fmt: skip
 
 
-def make_exp(dtype):
+def make_exp(dtype: str) -> dict[str, Any]:
     """exp(-r) = 1 + sum c_k r^k on |r| <= ln2/2 (and a little over)."""
     half = mp.log(2) / 2 * mp.mpf("1.001")
     s = fit(lambda r: mp.exp(-r), -half, half, EXP_DEGREE[dtype], DIGITS[dtype], 2, mp.mpf(0))
@@ -301,7 +165,7 @@ def make_exp(dtype):
             "error": float(f"{s.error:.2e}"), "coefs": [hexed(c) for c in s.coefs]}  # fmt: skip
 
 
-def make_constants(dtype):
+def make_constants(dtype: str) -> dict[str, str]:
     """The exponents' constants; *_LO is what rounding *_HI left over."""
     digits = DIGITS[dtype]
     cubic = TANH_SLOPE * TANH_CUBIC
@@ -315,11 +179,11 @@ def make_constants(dtype):
     return out
 
 
-def hexed(value):
+def hexed(value: Real) -> str:
     return float(value).hex()
 
 
-def generate():
+def generate() -> dict[str, dict[str, Any]]:
     """All the numbers: {"f32": {...}, "f64": {...}}."""
     return {dtype: {
         "constants": make_constants(dtype), "exp": make_exp(dtype),
@@ -329,11 +193,11 @@ def generate():
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
-def render_python(data):
+def render_python(data: dict[str, dict[str, Any]]) -> str:
     out = [
         '"""Every number of every approximation; made by generate_coefficients.py, which says what they mean."""',
         "# ruff: noqa",
-        "# Per table: rows[segment] = [centre, c0, c1, ...]; errors: relative, of the rounded polynomial, against F or P.",
+        "# Per table: rows[segment] = [centre, c0, c1, ...]; errors: of the rounded polynomial, relative to F or P.",
         "# exp: exp(-r) = sum coefs[k]*r**k.", "",
     ]  # fmt: skip
     for dtype, parts in data.items():
@@ -350,7 +214,7 @@ def render_python(data):
     return "\n".join(out)
 
 
-def render_c(data):
+def render_c(data: dict[str, dict[str, Any]]) -> str:
     """The C header: float tables by column, so that one look-up fetches a coefficient for every lane; double by row.
 
     A float column is ordered by the low three bits of z's exponent and leading significand bits: z in [8, 16) comes
@@ -385,7 +249,7 @@ def render_c(data):
     return "\n".join([*out, "#endif", ""])
 
 
-def main():
+def main() -> None:
     here = Path(__file__).parent
     data = generate()
     for path, text in ((here / "coefficients.py", render_python(data)), (here / "cpu/coefficients.h", render_c(data))):

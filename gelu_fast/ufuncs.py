@@ -1,4 +1,4 @@
-"""The bare ufuncs: every form and derivative as a real `numpy.ufunc`, with NumPy's own casting, ``out=`` and ``where=``.
+"""The bare ufuncs: every form and derivative as a real `numpy.ufunc`, with NumPy's casting, ``out=`` and ``where=``.
 
 ``gelu``, ``gelu_grad``, ``gelu_grad2`` are the exact form; ``gelu_tanh…`` and ``gelu_quick…`` the other two;
 ``…backward(dy, x)`` is dy times the first derivative; ``…with_grad(x)`` returns value and first derivative.

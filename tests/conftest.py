@@ -1,7 +1,8 @@
 """Fixtures: every instruction set this CPU runs, and thread settings that are put back."""
 
-import gelu_fast as gf
 import pytest
+
+import gelu_fast as gf
 from gelu_fast.cpu import ufuncs as cpu
 
 ISAS = gf.cpu_info()["available"]

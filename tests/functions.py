@@ -1,8 +1,9 @@
 """What the array tests run over: every public function of x, with its form."""
 
-import gelu_fast as gf
 import ml_dtypes
 import numpy as np
+
+import gelu_fast as gf
 
 FORMS = ("none", "tanh", "quick")
 UNARY = [(f, form) for f in (gf.gelu, gf.gelu_grad, gf.gelu_grad2) for form in FORMS]

@@ -1,9 +1,10 @@
 """The front door: dtypes, strides, byte order, out, errors (cases 2, 5-8, 19-21 of shared/cases/kernels.md)."""
 
-import gelu_fast as gf
 import numpy as np
 import pytest
 from functions import DTYPES, FORMS, UNARY, same_bits, sample
+
+import gelu_fast as gf
 
 each_function = pytest.mark.parametrize(("function", "form"), UNARY, ids=lambda v: getattr(v, "__name__", v))
 
@@ -123,9 +124,9 @@ def test_empty(shape):
                                  np.zeros(2, np.longdouble), np.zeros(2, "f4,f4")], ids=repr)  # fmt: skip
 def test_unsupported_dtypes(bad):
     for call in (lambda: gf.gelu(bad), lambda: gf.gelu_backward(1.0, bad)):
-        with pytest.raises(TypeError, match="^x: expected bfloat16, float16, float32, float64, integers or bools, got"):
+        with pytest.raises(TypeError, match=r"^x: expected bfloat16, float16, float32, float64, integers or bools"):
             call()
-    with pytest.raises(TypeError, match="^dy: expected"):
+    with pytest.raises(TypeError, match=r"^dy: expected"):
         gf.gelu_backward(bad, 1.0)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 import pytest
 from blocks import arrays
-from gelu_fast.export import graph as graph_module
 from safetensors.numpy import save_file
 
 import gelu_fast
 from gelu_fast.cli import run
+from gelu_fast.export import graph as graph_module
 
 RANDOM = ["--in-features", "16", "--hidden-features", "24"]
 

@@ -9,11 +9,11 @@ import onnxruntime
 import pytest
 import torch
 from blocks import arrays, torch_block
-from gelu_fast.export import ExportReport, export_ffn
 from onnx import shape_inference
 from torch import nn
 
 from gelu_fast import forms
+from gelu_fast.export import ExportReport, export_ffn
 
 MODES = [("none", ("batch",)), ("tanh", ("batch",)), ("none", ("batch", "seq")), ("tanh", ("batch", "seq"))]
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from blocks import arrays, torch_block
+from onnx import numpy_helper
+
 from gelu_fast.export import VerificationError, export_ffn
 from gelu_fast.export import graph as graph_module
 from gelu_fast.export.verify import check
-from onnx import numpy_helper
 
 
 def test_float64_source_converts_on_request(tmp_path):

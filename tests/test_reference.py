@@ -3,10 +3,10 @@ import itertools
 import numpy as np
 import pytest
 from blocks import arrays
-from gelu_fast.export.reference import UNIT, expected, gelu64, plain_float32
-from gelu_fast.export.sources import read_source
 
 from gelu_fast import forms
+from gelu_fast.export.reference import UNIT, expected, gelu64, plain_float32
+from gelu_fast.export.sources import read_source
 
 POINTS = np.concatenate([np.linspace(-40, 40, 4001), [0.0, -0.0, 1e-300, -1e-300, 1e30, -1e30, 300.0, -300.0]])
 

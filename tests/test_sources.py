@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 from blocks import NAMES, arrays, torch_block
-from gelu_fast.export.sources import TORCH_NAMES, load_weights, random_block, read_source
 from safetensors.numpy import save_file
+
+from gelu_fast.export.sources import TORCH_NAMES, load_weights, random_block, read_source
 
 
 def torch_names(block):

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 from blocks import torch_block
-from gelu_fast.export.sources import read_source
 from torch import nn
+
+from gelu_fast.export.sources import read_source
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])

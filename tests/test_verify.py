@@ -2,8 +2,9 @@ import numpy as np
 import onnx
 import pytest
 from blocks import arrays, torch_block
-from gelu_fast.export import VerifyReport, export_ffn, verify
 from onnx import TensorProto, helper, numpy_helper
+
+from gelu_fast.export import VerifyReport, export_ffn, verify
 
 
 @pytest.fixture

@@ -73,8 +73,8 @@ def get_num_threads():
     -------
     int
         As set by `set_num_threads`, at first the number of CPUs this process may run on. What a call really uses is
-        the smaller of this and OpenMP's own limit (``OMP_NUM_THREADS``, threadpoolctl), and one thread for small arrays,
-        inside another OpenMP region, or in a forked child.
+        the smaller of this and OpenMP's own limit (``OMP_NUM_THREADS``, threadpoolctl), and one thread for small
+        arrays, inside another OpenMP region, or in a forked child.
     """
     return gf_get_threads()
 
@@ -115,7 +115,7 @@ def cpu_count():
 
 # -- ufuncs ----------------------------------------------------------------------------------------------------------
 
-# Loops in NumPy's order of search: float16, float32, float64; then bfloat16, a user dtype, where ml_dtypes is installed.
+# Loops in NumPy's order of search: float16, float32, float64; then bfloat16, a user dtype, if ml_dtypes is installed.
 cdef enum:
     MAX_UFUNCS = 15
     BUILTIN = 3
