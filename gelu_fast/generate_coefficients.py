@@ -13,8 +13,8 @@ its polynomial in u = t - centre, multiply by E = exp(-y(t)) where the segment s
 with y = t^2/2 for the exact form, 2*sqrt(2/pi)*(t + 0.044715 t^3) for tanh, 1.702 t for quick. Near t = 0 float32
 fits F itself (no exponential: the common case is a polynomial and table look-ups); elsewhere the fit is of P = F/E.
 
-A relative (weighted) minimax fit is made by Remez exchange; the centre c is moved a little until F(c) is very nearly
-a number of the dtype, so the leading coefficient costs no rounding; the other leading coefficients are rounded one at
+A relative (weighted) minimax fit is made by Remez exchange (minimax.py); the centre c is moved a little until F(c) is
+very nearly a number of the dtype, so the leading coefficient costs no rounding; the other leading coefficients are rounded one at
 a time, refitting the rest. In a segment that holds a root of F the centre is the number nearest to the root: then
 u = t - c is exact, F is close to u*Q(u), and relative accuracy holds at the root too.
 """
@@ -30,9 +30,9 @@ from typing import Any
 import mpmath as mp
 
 try:
-    from .minimax import Real, fit, nearest
+    from .minimax import Real, fit, fit_at, nearest
 except ImportError:  # run as a script, from the source tree
-    from minimax import Real, fit, nearest  # type: ignore[import-not-found, no-redef]
+    from minimax import Real, fit, fit_at, nearest  # type: ignore[import-not-found, no-redef]
 
 SQRT2, PI = mp.sqrt(2), mp.pi
 TANH_SLOPE = 2 * mp.sqrt(2 / PI)
@@ -52,7 +52,7 @@ T_MAX: dict[str, dict[str, int | str]] = {
 # beyond (a fit of P, to be multiplied by E); the last reaches to t_max. The offset puts roots well inside a segment.
 # quick has poles at t = 1.85i, which its higher degrees pay for; exact and tanh would need only slightly more.
 F32: dict[tuple[str, int], tuple[str, str, int]] = {  # (form, order): (scale, offset, degree)
-    ("none", 0): ("1.28", "4", 7), ("none", 1): ("1.3125", "4.5", 8), ("none", 2): ("1.3125", "4.625", 8),
+    ("none", 0): ("1.28", "4.125", 7), ("none", 1): ("1.3125", "4.5", 8), ("none", 2): ("1.3125", "4.65625", 8),
     ("tanh", 0): ("1.3125", "4", 7), ("tanh", 1): ("1.375", "4.5", 8), ("tanh", 2): ("1.375", "4.5625", 8),
     ("quick", 0): ("1.0", "4.25", 9), ("quick", 1): ("1.0", "4.75", 10), ("quick", 2): ("1.0", "4.25", 10),
 }  # fmt: skip
@@ -148,7 +148,9 @@ def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
         near_root = a - mp.mpf(2) ** -6 <= zero <= b + mp.mpf(2) ** -6
         func = partial(plain if j < plain_below else scaled, form, order)
         rounded_first = degree if dtype == "f32" else 2
-        segments.append(fit(func, a, b, degree, digits, rounded_first, zero if near_root else None))
+        # Where E comes in, the kernel wants c0 - P exact, to keep what rounding P leaves over: c0 has bits to spare.
+        few = None if j < plain_below else digits - 10
+        segments.append(fit(func, a, b, degree, digits, rounded_first, zero if near_root else None, few))
     return {
         "scale": hexed(scale), "offset": hexed(offset), "t_max": hexed(t_max), "degree": degree,
         "intervals": [(float(a), float(b)) for a, b in intervals],
@@ -158,11 +160,13 @@ def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
 
 
 def make_exp(dtype: str) -> dict[str, Any]:
-    """exp(-r) = 1 + sum c_k r^k on |r| <= ln2/2 (and a little over)."""
+    """1 - exp(-r) = r + sum c_k r^k, k >= 2, on |r| <= ln2/2 (and a little over); relative to exp(-r)."""
     half = mp.log(2) / 2 * mp.mpf("1.001")
-    s = fit(lambda r: mp.exp(-r), -half, half, EXP_DEGREE[dtype], DIGITS[dtype], 2, mp.mpf(0))
-    return {"degree": EXP_DEGREE[dtype], "interval": (float(-half), float(half)),
-            "error": float(f"{s.error:.2e}"), "coefs": [hexed(c) for c in s.coefs]}  # fmt: skip
+    degree = EXP_DEGREE[dtype]
+    s = fit_at(mp.mpf(0), lambda r: mp.exp(-r), -half, half, degree, DIGITS[dtype], 2, [mp.mpf(1), mp.mpf(-1)])
+    coefs = [mp.mpf(0), mp.mpf(1), *(-c for c in s.coefs[2:])]
+    return {"degree": degree, "interval": (float(-half), float(half)), "error": float(f"{s.error:.2e}"),
+            "coefs": [hexed(c) for c in coefs]}  # fmt: skip
 
 
 def make_constants(dtype: str) -> dict[str, str]:
@@ -198,7 +202,7 @@ def render_python(data: dict[str, dict[str, Any]]) -> str:
         '"""Every number of every approximation; made by generate_coefficients.py, which says what they mean."""',
         "# ruff: noqa",
         "# Per table: rows[segment] = [centre, c0, c1, ...]; errors: of the rounded polynomial, relative to F or P.",
-        "# exp: exp(-r) = sum coefs[k]*r**k.", "",
+        "# exp: 1 - exp(-r) = sum coefs[k]*r**k.", "",
     ]  # fmt: skip
     for dtype, parts in data.items():
         name = dtype.upper()
@@ -230,7 +234,7 @@ def render_c(data: dict[str, dict[str, Any]]) -> str:
         out += [f"#define GF_{name}_{k} {v}{suffix}" for k, v in parts["constants"].items()]
         out.append(f"#define GF_{name}_EXP_DEGREE {parts['exp']['degree']}")
         coefs = ", ".join(c + suffix for c in parts["exp"]["coefs"])
-        out += [f"static const {ctype} gf_{dtype}_exp[] = {{{coefs}}};", ""]
+        out += [f"static const {ctype} GF_{name}_EXP[] = {{{coefs}}};", ""]
         if dtype == "f64":
             first = struct.unpack(">Q", struct.pack(">d", float(F64_OFFSET)))[0] >> 48
             out += [f"#define GF_F64_FIRST {first:#x} /* z's leading 16 bits at t = 0 */", ""]

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import mpmath as mp
+import numpy as np
+from numpy.polynomial import Chebyshev
 
 mp.mp.prec = 140
 Real = Any  # an mpmath.mpf: the library has no types
@@ -42,7 +44,7 @@ def remez(samples: list[tuple[Real, Real, Real]], powers: list[int]) -> list[Rea
     """Minimax coefficients for the given powers of u.
 
     samples: list of (u, target, weight); minimises max |weight * (sum c_k u^k - target)| over the samples, whose
-    order is that of the interval. Stops when the error is level to 1 %.
+    order is that of the interval. Stops when the error is level to 1 %, or nothing (F may be a polynomial itself).
     """
     n, last = len(powers), len(samples) - 1
     table = [[u**p for p in powers] for u, _, _ in samples]
@@ -59,7 +61,7 @@ def remez(samples: list[tuple[Real, Real, Real]], powers: list[int]) -> list[Rea
         coefs, level = [solution[k] for k in range(n)], abs(solution[n])
         errors = [w * (mp.fdot(coefs, row) - f) for row, (_, f, w) in zip(table, samples, strict=True)]
         peak = max(range(last + 1), key=lambda i: abs(errors[i]))
-        if abs(errors[peak]) <= level * mp.mpf("1.01"):
+        if abs(errors[peak]) <= max(level * mp.mpf("1.01"), mp.mpf(2) ** -90):
             return coefs
         reference = exchange(reference, errors, level, peak)
     raise ArithmeticError("Remez exchange did not settle")
@@ -109,54 +111,107 @@ def fit(
     digits: int,
     rounded_first: int,
     pinned: Real | None = None,
+    centre_digits: int | None = None,
 ) -> Segment:
     """One segment: P(u) = sum coefs[k] u^k near func(centre + u) on [a, b], relative minimax.
 
     pinned: the root of func in or next to [a, b], which becomes the centre.
+    centre_digits: func(centre) is to have only so many bits.
+    Float32: of several centres, the one whose evaluation errs least when it is simulated.
     """
-    centre = good_centre(func, a, b, digits) if pinned is None else nearest(pinned, digits)
+    if pinned is not None:
+        return fit_at(nearest(pinned, digits), func, a, b, degree, digits, rounded_first, is_root=True)
+    few = digits if centre_digits is None else centre_digits
+    leans = [mp.mpf("0.5")] if digits > 24 else [mp.mpf(k) / 20 for k in (2, 5, 8, 10, 12, 15, 18)]
+    if abs(func(b)) > 4 * abs(func(a)) and digits > 24:  # c0 - p must be exact: c0 no more than about 2*min |P|
+        leans = [mp.mpf("0.1")]
+    found = [fit_at(good_centre(func, a + (b - a) * lean, digits, few), func, a, b, degree, digits, rounded_first)
+             for lean in leans]  # fmt: skip
+    if len(found) == 1:
+        return found[0]
+    return min(found, key=lambda s: simulate(s, func, a, b, centre_digits is not None))
+
+
+def fit_at(
+    centre: Real,
+    func: Callable[[Real], Real],
+    a: Real,
+    b: Real,
+    degree: int,
+    digits: int,
+    rounded_first: int,
+    given: list[Real] | None = None,
+    is_root: bool = False,
+) -> Segment:
+    """The fit with a given centre. given: leading coefficients, if not to be found."""
     count = 6 * (degree + 4)
     nodes = [(a + b) / 2 - (b - a) / 2 * mp.cos(mp.pi * i / (count - 1)) for i in range(count)]
     nodes = [t for t in nodes if abs(t - centre) > (b - a) / 100000]
     values = [func(t) for t in nodes]
     at_centre = func(centre)
-    coefs = [nearest(at_centre, digits) if at_centre else mp.mpf(0)]
+    coefs = given or [nearest(at_centre, digits) if at_centre else mp.mpf(0)]
     # The root itself is pinned: what is left of F(c) there is not relative to anything.
-    base = [at_centre if pinned is not None else coefs[0]]
+    base = at_centre if is_root else coefs[0]
+
+    def known(u: Real) -> Real:
+        return base + sum(c * u**p for p, c in enumerate(coefs[1:], 1))
+
     while len(coefs) <= degree:
         k = len(coefs)
         samples = []
         for t, v in zip(nodes, values, strict=True):
             u = t - centre
-            known = base[0] + sum(c * u**p for p, c in enumerate(coefs[1:], 1))
-            samples.append((u, (v - known) / u**k, abs(u**k / v)))
+            weight = abs(u**k / v)
+            if is_root and k >= 2:
+                # Next to the root the error is that of c1's rounding, whatever the rest do: asking for less there
+                # would cost accuracy elsewhere.
+                weight *= min(1, abs(u) * 8 / (b - a))
+            samples.append((u, (v - known(u)) / u**k, weight))
         free = remez(samples, list(range(degree + 1 - k)))
         take = 1 if k < rounded_first else len(free)
         coefs += [nearest(c, digits) for c in free[:take]]
-    error = 0.0
-    for t, v in zip(nodes, values, strict=True):
-        u = t - centre
-        known = base[0] + sum(c * u**p for p, c in enumerate(coefs[1:], 1))
-        error = max(error, float(abs(known / v - 1)))
+    error = max(float(abs(known(t - centre) / v - 1)) for t, v in zip(nodes, values, strict=True))
     return Segment(centre, coefs, error)
 
 
-def good_centre(func: Callable[[Real], Real], a: Real, b: Real, digits: int) -> Real:
-    """A number near the middle, on the side where |func| is smaller, at which func is nearly a number of the dtype.
-
-    The rounding error of c0 + u*Q is about |u*Q/F| ULP beyond the last addition's half; leaning to the small side
-    evens that ratio out over the segment.
-    """
-    ratio = abs(func(b) / func(a))
-    lean = ratio / (1 + ratio) if ratio > 0 else mp.mpf("0.5")
-    lean = min(max(lean, mp.mpf("0.3")), mp.mpf("0.7") if b < 16 else mp.mpf(1))
-    start = nearest(a + (b - a) * (1 - lean), min(digits, 20))
-    best, best_miss = start, mp.inf
-    # Steps of 2^-20: neighbouring doubles would not do, as F(c + ulp) - F(c) is about an ulp where F is about t.
-    for step in range(48):
-        c = next_number(start, digits, step * (2 ** (digits - 20) + 1))
+def good_centre(func: Callable[[Real], Real], start: Real, digits: int, few: int) -> Real:
+    """A number near `start` at which func is nearly a number of `few` bits, to a hundredth of the dtype's ULP or so."""
+    slope = mp.diff(func, start)
+    value = nearest(func(start), few)
+    best, best_miss = nearest(start, digits), mp.inf
+    for step in range(64):
+        if few < digits:  # solve for the centre of a chosen value
+            target = next_number(value, few, step // 2 if step % 2 else -step // 2)
+            c = start + (target - func(start)) / slope
+            c = nearest(c - (func(c) - target) / slope, digits)
+        else:  # steps of 2^-20: neighbours would not do, as F(c + ulp) - F(c) is about an ulp where F is about t
+            target = None
+            c = next_number(nearest(start, min(digits, 20)), digits, step * (2 ** (digits - 20) + 1))
         v = func(c)
-        miss = abs(v - nearest(v, digits)) / abs(v)
+        miss = abs(v - (nearest(v, digits) if target is None else target)) / abs(v)
         if miss < best_miss:
             best, best_miss = c, miss
     return best
+
+
+def simulate(segment: Segment, func: Callable[[Real], Real], a: Real, b: Real, keeps_low: bool) -> float:
+    """The largest error of a float32 evaluation (fused multiply-adds), relative, at many points.
+
+    keeps_low: the last addition's rounding error is kept by the kernel, so it does not count.
+    """
+    low, high = float(a), float(b)
+    exact = Chebyshev.interpolate(
+        np.vectorize(lambda t: float(func(mp.mpf(t)) / func((a + b) / 2))), len(segment.coefs) + 12, [low, high]
+    )
+    t = np.linspace(low, high, 20001).astype(np.float32)
+    u = (t - np.float32(float(segment.centre))).astype(np.float64)
+    q = np.full_like(u, float(segment.coefs[-1]))
+    for c in segment.coefs[-2:0:-1]:
+        q = (q * u + float(c)).astype(np.float32).astype(np.float64)
+    p = q * u + float(segment.coefs[0])
+    if not keeps_low:
+        p = p.astype(np.float32).astype(np.float64)
+    truth = exact(t.astype(np.float64)) * float(func((a + b) / 2))
+    inside = (t >= low) & (t <= high) & (t > 0)
+    ulp = np.ldexp(1.0, np.frexp(np.abs(truth))[1] - 24)
+    return float(np.max((np.abs(p - truth) / ulp)[inside]))

@@ -12,8 +12,11 @@
  *         both, because there E is exactly 1. A result depends on its x alone.
  * double: F = P*E throughout, some seventy segments.
  *
- * E = 2^-n * exp(-r), y = n*ln2 + r, with r from the exact products; scaled in two steps, so that a subnormal result
- * is rounded once. Bounds: gelu_fast/tolerances.py; what was tried and did not pay stands where it would have been.
+ * E = 2^-n * exp(-r), y = n*ln2 + r, with r from exact products; scaled in two steps, so that a subnormal result is
+ * rounded once. Bounds: gelu_fast/bounds.py.
+ *
+ * Tried and left out: Estrin's scheme for the polynomials (no faster on Sapphire Rapids, 3 to 8 % slower for float:
+ * the limit is issue width, not latency).
  */
 #ifndef GF_GELU_MATH_H
 #define GF_GELU_MATH_H
@@ -24,42 +27,43 @@
 
 enum { GF_none, GF_tanh, GF_quick };
 
-/* y(t) = n*ln2 + r with |r| <= ln2/2 and a little, r good to a few 2^-26 (2^-55) absolute. Needs t <= t_max.
- * F is f (float) or d (double): the same text gives both. */
-#define GF_DEFINE_REDUCE(V, F)                                                                                      \
-    GF_INLINE void V##_reduce(int form, V t, V *n, V *r)                                                            \
+/* y(t) = n*ln2 + r + low, |r| <= ln2/2 and a little; low is what rounding r left over. Needs t <= t_max.
+ * V is vf or vd, F its constants' prefix: the same text gives float and double. */
+#define GF_DEFINE_EXP(V, F)                                                                                         \
+    GF_INLINE void V##_reduce(int form, V t, V *n, V *r, V *low)                                                    \
     {                                                                                                               \
-        const V inv = V##_set(GF_##F##_INV_LN2), hi = V##_set(GF_##F##_LN2_HI), lo = V##_set(GF_##F##_LN2_LO);      \
+        V a = t, b, more, y, head;                                                                                  \
         if (form == GF_none) { /* t*t/2 */                                                                          \
-            V h = V##_mul(t, V##_set((0.5)));                                                                       \
-            *n = V##_round(V##_mul(V##_mul(h, t), inv));                                                            \
-            *r = V##_fnma(*n, lo, V##_fms(h, t, V##_mul(*n, hi)));                                                  \
+            b = V##_mul(t, V##_set((V##_scalar)0.5));                                                               \
         } else if (form == GF_quick) {                                                                              \
-            V slope = V##_set(GF_##F##_QUICK_SLOPE_HI);                                                             \
-            *n = V##_round(V##_mul(V##_mul(t, slope), inv));                                                        \
-            *r = V##_fms(t, V##_set(GF_##F##_QUICK_SLOPE_LO), V##_mul(*n, lo)); /* the small terms together: */     \
-            *r = V##_add(V##_fms(t, slope, V##_mul(*n, hi)), *r);               /* one rounding less in r */        \
-        } else { /* t*(slope + cubic*t*t), the bracket as w + wl */                                                 \
+            b = V##_set(GF_##F##_QUICK_SLOPE_HI);                                                                   \
+            more = V##_set(GF_##F##_QUICK_SLOPE_LO);                                                                \
+        } else { /* t*(slope + cubic*t*t), the bracket as b + more */                                               \
             V slope = V##_set(GF_##F##_TANH_SLOPE_HI), cubic = V##_set(GF_##F##_TANH_CUBIC_HI);                     \
-            V s = V##_mul(t, t), q = V##_mul(cubic, s);                                                             \
+            V s = V##_mul(t, t), q = V##_mul(cubic, s), back;                                                       \
             V ql = V##_fma(cubic, V##_fms(t, t, s), V##_fms(cubic, s, q));                                          \
-            V w = V##_add(slope, q), back = V##_sub(w, slope), wl;                                                  \
-            wl = V##_add(V##_sub(slope, V##_sub(w, back)), V##_sub(q, back));                                       \
+            b = V##_add(slope, q), back = V##_sub(b, slope);                                                        \
+            more = V##_add(V##_sub(slope, V##_sub(b, back)), V##_sub(q, back));                                     \
             ql = V##_fma(V##_set(GF_##F##_TANH_CUBIC_LO), s, ql);                                                   \
-            wl = V##_add(wl, V##_add(ql, V##_set(GF_##F##_TANH_SLOPE_LO)));                                         \
-            *n = V##_round(V##_mul(V##_mul(t, w), inv));                                                            \
-            *r = V##_fms(t, wl, V##_mul(*n, lo));                                                                   \
-            *r = V##_add(V##_fms(t, w, V##_mul(*n, hi)), *r);                                                       \
+            more = V##_add(more, V##_add(ql, V##_set(GF_##F##_TANH_SLOPE_LO)));                                     \
         }                                                                                                           \
+        y = V##_mul(a, b);                                                                                          \
+        *n = V##_round(V##_mul(y, V##_set(GF_##F##_INV_LN2)));                                                      \
+        head = V##_fnma(*n, V##_set(GF_##F##_LN2_HI), y); /* y - n*ln2_hi, exact */                           \
+        *low = V##_fnma(*n, V##_set(GF_##F##_LN2_LO), V##_fms(a, b, y));                                            \
+        if (form != GF_none) *low = V##_fma(t, more, *low);                                                         \
+        *r = V##_add(head, *low);                                                                                   \
+        *low = V##_add(V##_sub(head, *r), *low);                                                                    \
     }                                                                                                               \
     /* (p + low) * exp(-y(t)); low is what rounding p left over */                                                  \
-    GF_INLINE V V##_times_exp(int form, V p, V low, V t, int degree, const V##_scalar *coefs, double up, double down) \
+    GF_INLINE V V##_times_exp(int form, V p, V low, V t, double up, double down)                                    \
     {                                                                                                               \
-        V n, r, e;                                                                                                  \
-        V##_reduce(form, t, &n, &r);                                                                                \
-        e = V##_set(coefs[degree]);                                                                                 \
-        _Pragma("GCC unroll 16") for (int k = degree - 1; k >= 1; k--) e = V##_fma(e, r, V##_set(coefs[k]));        \
-        p = V##_add(p, V##_fma(p, V##_mul(e, r), low));                                                             \
+        V n, r, rest, q = V##_set(GF_##F##_EXP[GF_##F##_EXP_DEGREE]);                                               \
+        V##_reduce(form, t, &n, &r, &rest);                                                                         \
+        _Pragma("GCC unroll 16") for (int k = GF_##F##_EXP_DEGREE - 1; k >= 2; k--)                                 \
+            q = V##_fma(q, r, V##_set(GF_##F##_EXP[k]));                                                            \
+        q = V##_fma(V##_mul(r, r), q, r); /* 1 - exp(-r) */                                                         \
+        p = V##_add(p, V##_fnma(p, q, V##_fnma(p, rest, low)));                                                     \
         return V##_mul(V##_mul(p, V##_exp2i(V##_sub(V##_set((V##_scalar)up), n))), V##_set((V##_scalar)down));      \
     }                                                                                                               \
     GF_INLINE V V##_combine(int order, V x, V f)                                                                    \
@@ -71,10 +75,10 @@ enum { GF_none, GF_tanh, GF_quick };
 
 typedef float vf_scalar;
 typedef double vd_scalar;
-GF_DEFINE_REDUCE(vf, F32)
-GF_DEFINE_REDUCE(vd, F64)
+GF_DEFINE_EXP(vf, F32)
+GF_DEFINE_EXP(vd, F64)
 
-/* c0 + u*q rounded, and the rest of it; |c0| > |u*q| is not needed, as a fused product is exact either way. */
+/* c0 + u*q rounded, and the rest of it, which is right where c0 - p is exact: not next to a root. */
 GF_INLINE vf vf_poly8(const float (*columns)[8], int degree, vf t, vfi i, vf *low)
 {
     vf u = vf_sub(t, vf_lookup8(columns[0], i)), c0 = vf_lookup8(columns[1], i);
@@ -94,6 +98,14 @@ GF_INLINE vf vf_poly4(const float (*columns)[8], int degree, vf t, vfi i)
     return p;
 }
 
+/* c0 + u*q rounded, and the rest of it, exactly, whichever of the two is larger (next to a root c0 is tiny). */
+GF_INLINE vd vd_two_sum(vd c0, vd u, vd q, vd *low)
+{
+    vd b = vd_mul(u, q), s = vd_add(c0, b), back = vd_sub(s, c0);
+    *low = vd_add(vd_add(vd_sub(c0, vd_sub(s, back)), vd_sub(b, back)), vd_fms(u, q, b));
+    return s;
+}
+
 /* Each function's pair of float vector functions, NAME_near and NAME_any, and its double one, NAME_f64. z comes from
  * NAME_z and says which of the pair may be used. */
 #define GF_DEFINE(form, order)                                                                                      \
@@ -111,20 +123,20 @@ GF_INLINE vf vf_poly4(const float (*columns)[8], int degree, vf t, vfi i)
         vf t = vf_min(vf_set(GF_T_MAX_##form##order##_f32), vf_abs(x));                                             \
         vfi i = vf_index(vf_min(vf_set(0x1.fffffep3f), z));                                                         \
         vf low, p = vf_poly8(gf_##form##order##_f32, GF_DEGREE_##form##order##_f32, t, i, &low);                    \
-        p = vf_times_exp(GF_##form, p, low, vf_where_ge(z, 8, t), GF_F32_EXP_DEGREE, gf_f32_exp, 64, 0x1p-64);           \
+        p = vf_times_exp(GF_##form, p, vf_where_ge(z, 8, low), vf_where_ge(z, 8, t), 64, 0x1p-64);           \
         return vf_combine(order, x, p);                                                                             \
     }                                                                                                               \
     GF_INLINE vd form##order##_f64(vd x)                                                                            \
     {                                                                                                               \
-        vd t = vd_min(vd_set(GF_T_MAX_##form##order##_f64), vd_abs(x)), c[12], u, q, p;                             \
+        vd t = vd_min(vd_set(GF_T_MAX_##form##order##_f64), vd_abs(x)), c[12], u, q, p, low;                        \
         vdi i = vd_index(vd_add(t, vd_set(GF_OFFSET_##form##order##_f64)), GF_F64_FIRST,                            \
                          GF_SEGMENTS_##form##order##_f64);                                                          \
         vd_rows(gf_##form##order##_f64, i, c);                                                                      \
         u = vd_sub(t, c[0]);                                                                                        \
         q = c[11];                                                                                                  \
         _Pragma("GCC unroll 10") for (int k = 10; k >= 2; k--) q = vd_fma(q, u, c[k]);                              \
-        p = vd_fma(q, u, c[1]);                                                                                     \
-        p = vd_times_exp(GF_##form, p, vd_fma(q, u, vd_sub(c[1], p)), t, GF_F64_EXP_DEGREE, gf_f64_exp, 512, 0x1p-512);                            \
+        p = vd_two_sum(c[1], u, q, &low);                                                                           \
+        p = vd_times_exp(GF_##form, p, low, t, 512, 0x1p-512);                       \
         return vd_combine(order, x, p);                                                                             \
     }
 
