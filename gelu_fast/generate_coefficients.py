@@ -52,10 +52,13 @@ T_MAX: dict[str, dict[str, int | str]] = {
 # beyond (a fit of P, to be multiplied by E); the last reaches to t_max. The offset puts roots well inside a segment.
 # quick has poles at t = 1.85i, which its higher degrees pay for; exact and tanh would need only slightly more.
 F32: dict[tuple[str, int], tuple[str, str, int]] = {  # (form, order): (scale, offset, degree)
-    ("none", 0): ("1.28", "4.125", 7), ("none", 1): ("1.3125", "4.5", 8), ("none", 2): ("1.3125", "4.65625", 8),
+    ("none", 0): ("1.28", "4.0625", 7), ("none", 1): ("1.3125", "4.5", 8), ("none", 2): ("1.3125", "4.65625", 8),
     ("tanh", 0): ("1.3125", "4", 7), ("tanh", 1): ("1.375", "4.5", 8), ("tanh", 2): ("1.375", "4.5625", 8),
-    ("quick", 0): ("1.0", "4.25", 9), ("quick", 1): ("1.0", "4.75", 10), ("quick", 2): ("1.0", "4.25", 10),
+    ("quick", 0): ("1.0", "4.25", 9), ("quick", 1): ("1.0", "4.75", 10), ("quick", 2): ("1.0", "4.21875", 10),
 }  # fmt: skip
+
+# Where c1, at the root, happens to lie near the middle of two floats, the evaluation must lose less.
+F32_CAREFUL = {("quick", 2)}
 
 # float64: z = t + F64_OFFSET, sixteen segments per binade of z, all of them fits of P. quick's last one begins where
 # E has fallen below 2^-60 and P is t or a constant times it.
@@ -148,11 +151,11 @@ def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
         near_root = a - mp.mpf(2) ** -6 <= zero <= b + mp.mpf(2) ** -6
         func = partial(plain if j < plain_below else scaled, form, order)
         rounded_first = degree if dtype == "f32" else 2
-        # Where E comes in, the kernel wants c0 - P exact, to keep what rounding P leaves over: c0 has bits to spare.
-        few = None if j < plain_below else digits - 10
-        segments.append(fit(func, a, b, degree, digits, rounded_first, zero if near_root else None, few))
+        pinned = zero if near_root else None
+        segments.append(fit(func, a, b, degree, digits, rounded_first, pinned, keeps_low=j >= plain_below))
     return {
         "scale": hexed(scale), "offset": hexed(offset), "t_max": hexed(t_max), "degree": degree,
+        "careful": dtype == "f32" and (form, order) in F32_CAREFUL,
         "intervals": [(float(a), float(b)) for a, b in intervals],
         "errors": [float(f"{s.error:.2e}") for s in segments],
         "rows": [[hexed(s.centre), *(hexed(c) for c in s.coefs)] for s in segments],
@@ -211,7 +214,7 @@ def render_python(data: dict[str, dict[str, Any]]) -> str:
         out.append(f"{name}_TABLES = {{")
         for key, table in parts["tables"].items():
             out.append(f"    {key!r}: {{")
-            out += [f'        "{k}": {table[k]!r},' for k in ("scale", "offset", "t_max", "degree")]
+            out += [f'        "{k}": {table[k]!r},' for k in ("scale", "offset", "t_max", "degree", "careful")]
             out += [f'        "{k}": [{", ".join(map(repr, table[k]))}],' for k in ("intervals", "errors")]
             out += ['        "rows": [', *(f"            {row!r}," for row in table["rows"]), "        ],", "    },"]
         out += ["}", ""]
@@ -244,6 +247,7 @@ def render_c(data: dict[str, dict[str, Any]]) -> str:
             out.append(f"#define GF_DEGREE_{stem} {table['degree']}")
             rows = table["rows"]
             if dtype == "f32":
+                out.append(f"#define GF_CAREFUL_{stem} {table['careful']:d}")
                 rows = [[rows[(p + 4) % 8][k] for p in range(8)] for k in range(table["degree"] + 2)]
             else:
                 out.append(f"#define GF_SEGMENTS_{stem} {len(rows)}")

@@ -111,25 +111,25 @@ def fit(
     digits: int,
     rounded_first: int,
     pinned: Real | None = None,
-    centre_digits: int | None = None,
+    keeps_low: bool = False,
 ) -> Segment:
     """One segment: P(u) = sum coefs[k] u^k near func(centre + u) on [a, b], relative minimax.
 
     pinned: the root of func in or next to [a, b], which becomes the centre.
-    centre_digits: func(centre) is to have only so many bits.
+    keeps_low: the kernel keeps what rounding P leaves over, for which c0 - P must be exact (float32).
     Float32: of several centres, the one whose evaluation errs least when it is simulated.
     """
     if pinned is not None:
-        return fit_at(nearest(pinned, digits), func, a, b, degree, digits, rounded_first, is_root=True)
-    few = digits if centre_digits is None else centre_digits
-    leans = [mp.mpf("0.5")] if digits > 24 else [mp.mpf(k) / 20 for k in (2, 5, 8, 10, 12, 15, 18)]
-    if abs(func(b)) > 4 * abs(func(a)) and digits > 24:  # c0 - p must be exact: c0 no more than about 2*min |P|
-        leans = [mp.mpf("0.1")]
-    found = [fit_at(good_centre(func, a + (b - a) * lean, digits, few), func, a, b, degree, digits, rounded_first)
-             for lean in leans]  # fmt: skip
-    if len(found) == 1:
-        return found[0]
-    return min(found, key=lambda s: simulate(s, func, a, b, centre_digits is not None))
+        centre = nearest(pinned, digits)
+        given = [mp.mpf(0), nearest(func(mp.mpf(2) ** -200) * mp.mpf(2) ** 200, digits)] if centre == 0 else None
+        return fit_at(centre, func, a, b, degree, digits, rounded_first, given, is_root=True)
+    if digits > 24:
+        middle = min((a + b) / 2, a * mp.mpf("1.25") + 1)  # t - centre is to be exact in a long last segment too
+        return fit_at(good_centre(func, middle, digits, digits), func, a, b, degree, digits, rounded_first)
+    bits = digits - 3 if keeps_low else digits
+    found = [fit_at(good_centre(func, a + (b - a) * k / 20, digits, bits), func, a, b, degree, digits, rounded_first)
+             for k in (2, 5, 8, 10, 12, 15, 18)]  # fmt: skip
+    return min(found, key=lambda s: simulate(s, func, a, b, keeps_low))
 
 
 def fit_at(
@@ -149,20 +149,21 @@ def fit_at(
     nodes = [t for t in nodes if abs(t - centre) > (b - a) / 100000]
     values = [func(t) for t in nodes]
     at_centre = func(centre)
-    coefs = given or [nearest(at_centre, digits) if at_centre else mp.mpf(0)]
+    coefs = list(given) if given else [nearest(at_centre, digits) if at_centre else mp.mpf(0)]
     # The root itself is pinned: what is left of F(c) there is not relative to anything.
     base = at_centre if is_root else coefs[0]
 
     def known(u: Real) -> Real:
         return base + sum(c * u**p for p, c in enumerate(coefs[1:], 1))
 
+    lossy = False
     while len(coefs) <= degree:
         k = len(coefs)
         samples = []
         for t, v in zip(nodes, values, strict=True):
             u = t - centre
             weight = abs(u**k / v)
-            if is_root and k >= 2:
+            if lossy and k >= 2:
                 # Next to the root the error is that of c1's rounding, whatever the rest do: asking for less there
                 # would cost accuracy elsewhere.
                 weight *= min(1, abs(u) * 8 / (b - a))
@@ -170,28 +171,24 @@ def fit_at(
         free = remez(samples, list(range(degree + 1 - k)))
         take = 1 if k < rounded_first else len(free)
         coefs += [nearest(c, digits) for c in free[:take]]
+        if k == 1:
+            lossy = is_root and abs(coefs[1] / free[0] - 1) > mp.mpf(2) ** -(digits + 4)
     error = max(float(abs(known(t - centre) / v - 1)) for t, v in zip(nodes, values, strict=True))
     return Segment(centre, coefs, error)
 
 
-def good_centre(func: Callable[[Real], Real], start: Real, digits: int, few: int) -> Real:
-    """A number near `start` at which func is nearly a number of `few` bits, to a hundredth of the dtype's ULP or so."""
-    slope = mp.diff(func, start)
-    value = nearest(func(start), few)
-    best, best_miss = nearest(start, digits), mp.inf
-    for step in range(64):
-        if few < digits:  # solve for the centre of a chosen value
-            target = next_number(value, few, step // 2 if step % 2 else -step // 2)
-            c = start + (target - func(start)) / slope
-            c = nearest(c - (func(c) - target) / slope, digits)
-        else:  # steps of 2^-20: neighbours would not do, as F(c + ulp) - F(c) is about an ulp where F is about t
-            target = None
-            c = next_number(nearest(start, min(digits, 20)), digits, step * (2 ** (digits - 20) + 1))
+def good_centre(func: Callable[[Real], Real], start: Real, digits: int, bits: int) -> Real:
+    """A number near `start`, of 20 bits, at which func is nearly a number of so many `bits`.
+
+    Twenty bits, so that t - centre is exact in a wide segment too.
+    """
+    first = nearest(start, 20)
+
+    def miss(c: Real) -> Real:
         v = func(c)
-        miss = abs(v - (nearest(v, digits) if target is None else target)) / abs(v)
-        if miss < best_miss:
-            best, best_miss = c, miss
-    return best
+        return abs(v / nearest(v, bits) - 1)
+
+    return min((next_number(first, 20, k) for k in range(64 if bits == digits else 384)), key=miss)
 
 
 def simulate(segment: Segment, func: Callable[[Real], Real], a: Real, b: Real, keeps_low: bool) -> float:
@@ -208,9 +205,10 @@ def simulate(segment: Segment, func: Callable[[Real], Real], a: Real, b: Real, k
     q = np.full_like(u, float(segment.coefs[-1]))
     for c in segment.coefs[-2:0:-1]:
         q = (q * u + float(c)).astype(np.float32).astype(np.float64)
-    p = q * u + float(segment.coefs[0])
-    if not keeps_low:
-        p = p.astype(np.float32).astype(np.float64)
+    c0 = float(segment.coefs[0])
+    p = (q * u + c0).astype(np.float32).astype(np.float64)
+    if keeps_low:
+        p += (q * u + (c0 - p).astype(np.float32)).astype(np.float32)
     truth = exact(t.astype(np.float64)) * float(func((a + b) / 2))
     inside = (t >= low) & (t <= high) & (t > 0)
     ulp = np.ldexp(1.0, np.frexp(np.abs(truth))[1] - 24)

@@ -63,7 +63,8 @@ enum { GF_none, GF_tanh, GF_quick };
         _Pragma("GCC unroll 16") for (int k = GF_##F##_EXP_DEGREE - 1; k >= 2; k--)                                 \
             q = V##_fma(q, r, V##_set(GF_##F##_EXP[k]));                                                            \
         q = V##_fma(V##_mul(r, r), q, r); /* 1 - exp(-r) */                                                         \
-        p = V##_add(p, V##_fnma(p, q, V##_fnma(p, rest, low)));                                                     \
+        low = V##_fnma(p, rest, low);                                                                               \
+        p = V##_add(p, V##_fnma(p, q, V##_fnma(low, q, low)));                                                      \
         return V##_mul(V##_mul(p, V##_exp2i(V##_sub(V##_set((V##_scalar)up), n))), V##_set((V##_scalar)down));      \
     }                                                                                                               \
     GF_INLINE V V##_combine(int order, V x, V f)                                                                    \
@@ -78,31 +79,38 @@ typedef double vd_scalar;
 GF_DEFINE_EXP(vf, F32)
 GF_DEFINE_EXP(vd, F64)
 
-/* c0 + u*q rounded, and the rest of it, which is right where c0 - p is exact: not next to a root. */
-GF_INLINE vf vf_poly8(const float (*columns)[8], int degree, vf t, vfi i, vf *low)
+/* c0 + u*(c1 + u*q2). careful: what rounding the bracket left over is added in, for the tables that need it. */
+GF_INLINE vf vf_last_terms(vf c0, vf c1, vf u, vf q2, int careful, vf *low)
 {
-    vf u = vf_sub(t, vf_lookup8(columns[0], i)), c0 = vf_lookup8(columns[1], i);
-    vf q = vf_lookup8(columns[degree + 1], i), p;
-#pragma GCC unroll 16
-    for (int k = degree; k >= 2; k--) q = vf_fma(q, u, vf_lookup8(columns[k], i));
+    vf q = vf_fma(q2, u, c1), p;
+    if (careful) c0 = vf_fma(vf_fma(q2, u, vf_sub(c1, q)), u, c0);
     p = vf_fma(q, u, c0);
-    *low = vf_fma(q, u, vf_sub(c0, p));
+    if (low) *low = vf_fma(q, u, vf_sub(c0, p)); /* right where c0 - p is exact: not next to a root */
     return p;
 }
 
-GF_INLINE vf vf_poly4(const float (*columns)[8], int degree, vf t, vfi i)
+GF_INLINE vf vf_poly8(const float (*columns)[8], int degree, int careful, vf t, vfi i, vf *low)
 {
-    vf u = vf_sub(t, vf_lookup4(columns[0], i)), p = vf_lookup4(columns[degree + 1], i);
+    vf u = vf_sub(t, vf_lookup8(columns[0], i)), q = vf_lookup8(columns[degree + 1], i);
 #pragma GCC unroll 16
-    for (int k = degree; k >= 1; k--) p = vf_fma(p, u, vf_lookup4(columns[k], i));
-    return p;
+    for (int k = degree; k >= 3; k--) q = vf_fma(q, u, vf_lookup8(columns[k], i));
+    return vf_last_terms(vf_lookup8(columns[1], i), vf_lookup8(columns[2], i), u, q, careful, low);
 }
 
-/* c0 + u*q rounded, and the rest of it, exactly, whichever of the two is larger (next to a root c0 is tiny). */
-GF_INLINE vd vd_two_sum(vd c0, vd u, vd q, vd *low)
+GF_INLINE vf vf_poly4(const float (*columns)[8], int degree, int careful, vf t, vfi i)
 {
-    vd b = vd_mul(u, q), s = vd_add(c0, b), back = vd_sub(s, c0);
+    vf u = vf_sub(t, vf_lookup4(columns[0], i)), q = vf_lookup4(columns[degree + 1], i);
+#pragma GCC unroll 16
+    for (int k = degree; k >= 3; k--) q = vf_fma(q, u, vf_lookup4(columns[k], i));
+    return vf_last_terms(vf_lookup4(columns[1], i), vf_lookup4(columns[2], i), u, q, careful, 0);
+}
+
+/* c0 + u*(c1 + u*q2) rounded, and the rest of it, whichever term is larger (next to a root c0 is tiny). */
+GF_INLINE vd vd_last_terms(vd c0, vd c1, vd u, vd q2, vd *low)
+{
+    vd q = vd_fma(q2, u, c1), b = vd_mul(u, q), s = vd_add(c0, b), back = vd_sub(s, c0);
     *low = vd_add(vd_add(vd_sub(c0, vd_sub(s, back)), vd_sub(b, back)), vd_fms(u, q, b));
+    *low = vd_fma(vd_fma(q2, u, vd_sub(c1, q)), u, *low);
     return s;
 }
 
@@ -115,14 +123,15 @@ GF_INLINE vd vd_two_sum(vd c0, vd u, vd q, vd *low)
     }                                                                                                               \
     GF_INLINE vf form##order##_near(vf x, vf z)                                                                     \
     {                                                                                                               \
-        return vf_combine(order, x, vf_poly4(gf_##form##order##_f32, GF_DEGREE_##form##order##_f32, vf_abs(x),      \
-                                             vf_index(z)));                                                         \
+        return vf_combine(order, x, vf_poly4(gf_##form##order##_f32, GF_DEGREE_##form##order##_f32,                 \
+                                             GF_CAREFUL_##form##order##_f32, vf_abs(x), vf_index(z)));              \
     }                                                                                                               \
     GF_INLINE vf form##order##_any(vf x, vf z)                                                                      \
     {                                                                                                               \
         vf t = vf_min(vf_set(GF_T_MAX_##form##order##_f32), vf_abs(x));                                             \
         vfi i = vf_index(vf_min(vf_set(0x1.fffffep3f), z));                                                         \
-        vf low, p = vf_poly8(gf_##form##order##_f32, GF_DEGREE_##form##order##_f32, t, i, &low);                    \
+        vf low, p = vf_poly8(gf_##form##order##_f32, GF_DEGREE_##form##order##_f32,                                 \
+                             GF_CAREFUL_##form##order##_f32, t, i, &low);                                           \
         p = vf_times_exp(GF_##form, p, vf_where_ge(z, 8, low), vf_where_ge(z, 8, t), 64, 0x1p-64);           \
         return vf_combine(order, x, p);                                                                             \
     }                                                                                                               \
@@ -134,8 +143,8 @@ GF_INLINE vd vd_two_sum(vd c0, vd u, vd q, vd *low)
         vd_rows(gf_##form##order##_f64, i, c);                                                                      \
         u = vd_sub(t, c[0]);                                                                                        \
         q = c[11];                                                                                                  \
-        _Pragma("GCC unroll 10") for (int k = 10; k >= 2; k--) q = vd_fma(q, u, c[k]);                              \
-        p = vd_two_sum(c[1], u, q, &low);                                                                           \
+        _Pragma("GCC unroll 10") for (int k = 10; k >= 3; k--) q = vd_fma(q, u, c[k]);                              \
+        p = vd_last_terms(c[1], c[2], u, q, &low);                                                                  \
         p = vd_times_exp(GF_##form, p, low, t, 512, 0x1p-512);                       \
         return vd_combine(order, x, p);                                                                             \
     }
