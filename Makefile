@@ -9,7 +9,7 @@ SOURCES := $(filter-out gelu_fast/cpu/ufuncs.c,$(SOURCES))
 DEPS := $(VENV)/.deps
 BUILD := $(VENV)/.build-$(FILES)
 
-.PHONY: demo test bench lint setup clean
+.PHONY: demo test bench bench-full accuracy accuracy-exhaustive test-aarch64 lint setup clean
 setup: $(BUILD)
 
 $(DEPS): pyproject.toml constraints.txt
@@ -34,8 +34,25 @@ demo: $(BUILD)
 test: $(BUILD)
 	$(BIN)/pytest
 
+# OPENBLAS_*, where set, slow NumPy's BLAS.
+BENCH := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/bench.py
 bench: $(BUILD)
-	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/bench.py
+	$(BENCH)
+
+bench-full: $(BUILD)
+	$(BENCH) --full
+
+accuracy: $(BUILD)
+	$(BIN)/gelu-fast accuracy
+
+# All 2^32 float32 inputs of each function; resumes where it was stopped. About an hour on two cores.
+accuracy-exhaustive: $(BUILD)
+	$(BIN)/gelu-fast accuracy --exhaustive all --output accuracy-results
+
+test-aarch64: $(BUILD)
+	@command -v aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null || \
+	  { echo "needs: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"; exit 2; }
+	$(BIN)/pytest tests/test_aarch64.py
 
 lint: $(BUILD)
 	$(BIN)/ruff check .

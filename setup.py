@@ -30,9 +30,9 @@ else:
         link_args += ["-fopenmp"]
 
 setup(
-    packages=["gelu_fast", "gelu_fast.cpu", "gelu_fast.export"],
+    packages=["gelu_fast", "gelu_fast.accuracy", "gelu_fast.bench", "gelu_fast.cpu", "gelu_fast.export"],
     package_dir={"gelu_fast.export": "export"},
-    package_data={"gelu_fast": ["py.typed", "*.pyi"]},
+    package_data={"gelu_fast": ["py.typed"], "gelu_fast.cpu": ["*.pyi"]},
     ext_modules=cythonize(
         [Extension(
             "gelu_fast.cpu.ufuncs", SOURCES, depends=HEADERS, include_dirs=[CPU, numpy.get_include()],

@@ -26,7 +26,6 @@ WIDTH, HIDDEN = 512, 2048
 BATCHES = (1, 8, 33)
 ROWS = (8, 1024)
 TURNS, CALLS = 15, 5  # each contender in turn, so many calls at a time
-REST = 0.01  # seconds before each turn
 
 
 class FeedForwardBlock(nn.Module):
@@ -64,12 +63,14 @@ def main() -> None:
             raise SystemExit(f"batch {batch}: onnxruntime and PyTorch differ by {error:.3g}")
         print(f"   batch {batch:>2}: {ours.shape[0]} × {ours.shape[1]} outputs, largest difference {error:.2e}")
 
-    threads = gf.get_num_threads()
     isa = gf.cpu_info()["isa"]
-    print(f"\n3. GELU alone on hidden activations, float32, exact form; {threads} threads, ISA {isa}\n")
+    print(f"\n3. GELU alone on hidden activations, float32, exact form; one thread, ISA {isa}\n")
     print(f"   {'':<28}" + "".join(f"{f'{rows} × {HIDDEN}':>22}" for rows in ROWS))
-    torch.set_num_threads(threads)
-    columns = [_time_gelu(block, rows, threads) for rows in ROWS]
+    # One thread: on a machine that others use too, a pool waits for whichever core is taken, and the figure means
+    # nothing (torch: 20 us became 8 ms). `make bench` has the threaded comparison.
+    torch.set_num_threads(1)
+    with gf.num_threads(1):
+        columns = [_time_gelu(block, rows) for rows in ROWS]
     for name in columns[0]:
         cells = [f"{c[name] * 1e6:9.1f} µs  ({c['torch'] / c[name]:4.2f}×)" for c in columns]
         print(f"   {name:<28}" + "".join(f"{cell:>22}" for cell in cells))
@@ -77,13 +78,13 @@ def main() -> None:
     print(f"\nThe model: {report.path.resolve()}")
 
 
-def _time_gelu(block: FeedForwardBlock, rows: int, threads: int) -> dict[str, float]:
+def _time_gelu(block: FeedForwardBlock, rows: int) -> dict[str, float]:
     """Seconds per call by contender, the median."""
     with torch.no_grad():
         tensor = block.fc1(torch.randn(rows, WIDTH)).contiguous()
     hidden = tensor.numpy()
     out, tensor_out = np.empty_like(hidden), torch.empty_like(tensor)
-    session = _gelu_session(threads)
+    session = _gelu_session()
     aten = torch.ops.aten.gelu.out
     contenders: dict[str, Callable[[], object]] = {
         "torch": lambda: torch.nn.functional.gelu(tensor),
@@ -101,9 +102,6 @@ def _time_gelu(block: FeedForwardBlock, rows: int, threads: int) -> dict[str, fl
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(TURNS):
         for name, call in contenders.items():
-            # Each library has its own pool, whose threads spin for a while after a call. Timed right after one
-            # another, they fought over the cores: torch took 8 ms for what it does alone in 0.02.
-            time.sleep(REST)
             call()
             for _ in range(CALLS):
                 start = time.perf_counter()
@@ -112,14 +110,12 @@ def _time_gelu(block: FeedForwardBlock, rows: int, threads: int) -> dict[str, fl
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _gelu_session(threads: int) -> onnxruntime.InferenceSession:
+def _gelu_session() -> onnxruntime.InferenceSession:
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", HIDDEN]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Gelu", ["x"], ["y"])], "gelu", value[:1], value[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    # Its threads would otherwise go on spinning after a run, on the cores of whoever is timed next.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 # Heavy parts load on first use.
-_LAZY = ("export",)
+_LAZY = ("accuracy", "bench", "export")
 
 
 def __getattr__(name: str) -> Any:

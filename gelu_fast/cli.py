@@ -1,4 +1,4 @@
-"""The commands of `gelu-fast`: export, verify, info.
+"""The commands of `gelu-fast`: export, verify, accuracy, bench, info.
 
 Exit codes: 0 done, 1 a check failed, 2 bad usage or input. With ``--json`` standard output holds one JSON
 object and nothing else; errors go to standard error.
@@ -100,6 +100,25 @@ def verify(
     _print_report(report, as_json)
     if not report.passed:
         raise typer.Exit(1)
+
+
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+@app.command(context_settings=PASS_ON)
+def accuracy(context: typer.Context) -> None:
+    """Measure every function's error against independent references (--help lists its options)."""
+    from gelu_fast.accuracy.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command(context_settings=PASS_ON)
+def bench(context: typer.Context) -> None:
+    """Time GELU against the libraries that are installed, answers checked first (--help lists its options)."""
+    from gelu_fast.bench import main
+
+    raise typer.Exit(main(context.args))
 
 
 @app.command()

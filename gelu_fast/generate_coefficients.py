@@ -13,16 +13,18 @@ its polynomial in u = t - centre, multiply by E = exp(-y(t)) where the segment s
 with y = t^2/2 for the exact form, 2*sqrt(2/pi)*(t + 0.044715 t^3) for tanh, 1.702 t for quick. Near t = 0 float32
 fits F itself (no exponential: the common case is a polynomial and table look-ups); elsewhere the fit is of P = F/E.
 
-A relative (weighted) minimax fit is made by Remez exchange (minimax.py); the centre c is moved a little until F(c) is
-very nearly a number of the dtype, so the leading coefficient costs no rounding; the other leading coefficients are rounded one at
-a time, refitting the rest. In a segment that holds a root of F the centre is the number nearest to the root: then
-u = t - c is exact, F is close to u*Q(u), and relative accuracy holds at the root too.
+A relative (weighted) minimax fit is made by Remez exchange (minimax.py); the centre c is chosen so that F(c) is very
+nearly a number of the dtype and the leading coefficient costs no rounding; the other leading coefficients are rounded
+one at a time, refitting the rest. In a segment that holds a root of F the centre is the number nearest to the root:
+then u = t - c is exact, F is close to u*Q(u), and relative accuracy holds at the root too.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import struct
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -191,10 +193,13 @@ def hexed(value: Real) -> str:
 
 
 def generate() -> dict[str, dict[str, Any]]:
-    """All the numbers: {"f32": {...}, "f64": {...}}."""
+    """All the numbers: {"f32": {...}, "f64": {...}}. About two CPU minutes, spread over the CPUs."""
+    keys = [(dtype, form, order) for dtype in DIGITS for form in FORMS for order in (0, 1, 2)]
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        tables = dict(zip(keys, pool.map(make_table, *zip(*keys, strict=True)), strict=True))
     return {dtype: {
         "constants": make_constants(dtype), "exp": make_exp(dtype),
-        "tables": {(form, order): make_table(dtype, form, order) for form in FORMS for order in (0, 1, 2)},
+        "tables": {(form, order): tables[dtype, form, order] for form in FORMS for order in (0, 1, 2)},
     } for dtype in DIGITS}  # fmt: skip
 
 

@@ -95,12 +95,13 @@ static inline void env_leave(gf_env saved) { fesetenv(&saved); }
 /* -- threads ------------------------------------------------------------------------------------------------------ */
 
 static int threads = 1;
-static int forked = 0;
 
 int gf_get_threads(void) { return threads; }
 void gf_set_threads(int n) { threads = n < 1 ? 1 : n; }
 
 #ifdef _OPENMP
+static int forked = 0;
+
 /* libgomp's pool does not survive a fork, and waiting for it would hang: a child stays on one thread. */
 static void after_fork(void) { forked = 1; }
 
@@ -134,9 +135,11 @@ void gf_init(void)
 #endif
 }
 
+#ifdef _OPENMP
 /* A thread is worth starting for this many bytes of input: below it the fork and join (3 to 10 us) eats the gain. */
 #define GF_BYTES_PER_THREAD (192 * 1024)
 #define GF_ALIGN 256 /* elements: no two threads write one cache line, whatever the dtype */
+#endif
 
 enum { UNARY, PRODUCT, WITH_GRAD }; /* x -> f; (dy, x) -> dy*f'; x -> (f, f') */
 

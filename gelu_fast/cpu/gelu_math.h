@@ -64,7 +64,7 @@ enum { GF_none, GF_tanh, GF_quick };
             q = V##_fma(q, r, V##_set(GF_##F##_EXP[k]));                                                            \
         q = V##_fma(V##_mul(r, r), q, r); /* 1 - exp(-r) */                                                         \
         low = V##_fnma(p, rest, low);                                                                               \
-        p = V##_add(p, V##_fnma(p, q, V##_fnma(low, q, low)));                                                      \
+        p = V##_less(p, q, V##_fnma(low, q, low));                                                                  \
         return V##_mul(V##_mul(p, V##_exp2i(V##_sub(V##_set((V##_scalar)up), n))), V##_set((V##_scalar)down));      \
     }                                                                                                               \
     GF_INLINE V V##_combine(int order, V x, V f)                                                                    \
@@ -110,7 +110,7 @@ GF_INLINE vd vd_last_terms(vd c0, vd c1, vd u, vd q2, vd *low)
 {
     vd q = vd_fma(q2, u, c1), b = vd_mul(u, q), s = vd_add(c0, b), back = vd_sub(s, c0);
     *low = vd_add(vd_add(vd_sub(c0, vd_sub(s, back)), vd_sub(b, back)), vd_fms(u, q, b));
-    *low = vd_fma(vd_fma(q2, u, vd_sub(c1, q)), u, *low);
+    *low = vd_fma(vd_fms(q2, u, vd_sub(q, c1)), u, *low); /* fms: exact in plain C too */
     return s;
 }
 

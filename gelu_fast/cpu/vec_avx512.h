@@ -24,6 +24,7 @@ static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+static inline vf vf_less(vf p, vf q, vf low) { return vf_add(p, vf_fnma(p, q, low)); } /* p - p*q + low */
 static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
 static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b where either is nan */
 static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
@@ -70,6 +71,7 @@ static inline vd vd_mul(vd a, vd b) { return _mm512_mul_pd(a, b); }
 static inline vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
 static inline vd vd_fms(vd a, vd b, vd c) { return _mm512_fmsub_pd(a, b, c); }
 static inline vd vd_fnma(vd a, vd b, vd c) { return _mm512_fnmadd_pd(a, b, c); }
+static inline vd vd_less(vd p, vd q, vd low) { return vd_add(p, vd_fnma(p, q, low)); } /* p - p*q + low */
 static inline vd vd_abs(vd a) { return _mm512_abs_pd(a); }
 static inline vd vd_min(vd a, vd b) { return _mm512_min_pd(a, b); }
 static inline vd vd_max(vd a, vd b) { return _mm512_max_pd(a, b); }

@@ -40,6 +40,12 @@ static inline vd vd_fms(vd a, vd b, vd c)
     double e = ((ah * bh - p) + ah * bl + al * bh) + al * bl;
     return (p - c) + e;
 }
+/* p - p*q + low, 0 <= |q| < 1/2, rounded nearly once. */
+static inline vd vd_less(vd p, vd q, vd low)
+{
+    double product = p * q, rest = vd_fms(p, q, product), d = p - product;
+    return d + ((((p - d) - product) - rest) + low);
+}
 static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
 {
     uint64_t i = (bits64(z) >> 48) - first;
@@ -63,6 +69,7 @@ static inline void vf_store(float *p, vf a) { *p = (float)a; }
 #define vf_exp2i vd_exp2i
 static inline vf vf_rounded(vf a) { return (float)a; } /* as stored */
 static inline vf vf_fms(vf a, vf b, vf c) { return a * b - c; }
+static inline vf vf_less(vf p, vf q, vf low) { return p - p * q + low; }
 static inline vf vf_where_ge(vf z, float bound, vf t) { return z >= bound ? t : 0; }
 static inline int vf_any_ge8(vf a, vf b) { return a >= 8 || b >= 8; }
 static inline vfi vf_index(vf z) { return bits64(z) >> 50; }

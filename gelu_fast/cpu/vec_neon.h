@@ -22,6 +22,7 @@ static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 static inline vf vf_fms(vf a, vf b, vf c) { return vfmaq_f32(vnegq_f32(c), a, b); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
+static inline vf vf_less(vf p, vf q, vf low) { return vf_add(p, vf_fnma(p, q, low)); } /* p - p*q + low */
 static inline vf vf_abs(vf a) { return vabsq_f32(a); }
 static inline vf vf_min(vf a, vf b) { return vminq_f32(a, b); } /* nan where either is nan */
 static inline vf vf_max(vf a, vf b) { return vmaxq_f32(a, b); }
@@ -77,6 +78,7 @@ static inline vd vd_mul(vd a, vd b) { return vmulq_f64(a, b); }
 static inline vd vd_fma(vd a, vd b, vd c) { return vfmaq_f64(c, a, b); }
 static inline vd vd_fms(vd a, vd b, vd c) { return vfmaq_f64(vnegq_f64(c), a, b); }
 static inline vd vd_fnma(vd a, vd b, vd c) { return vfmsq_f64(c, a, b); }
+static inline vd vd_less(vd p, vd q, vd low) { return vd_add(p, vd_fnma(p, q, low)); } /* p - p*q + low */
 static inline vd vd_abs(vd a) { return vabsq_f64(a); }
 static inline vd vd_min(vd a, vd b) { return vminq_f64(a, b); }
 static inline vd vd_max(vd a, vd b) { return vmaxq_f64(a, b); }

@@ -1,0 +1,101 @@
+"""The command line of the benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .isa import LIMITS, limited_to, run_limited
+
+if TYPE_CHECKING:
+    from .suites import Results
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """See `gelu_fast.bench.main`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = _parser().parse_args(given)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    for extra, needed in (("bench", ("scipy", "mpmath", "rich")), ("plot", ("matplotlib",) if options.plot else ())):
+        missing = [name for name in needed if importlib.util.find_spec(name) is None]
+        if missing:
+            return _complain(f"{' and '.join(missing)} not installed: pip install 'gelu-fast[{extra}]'")
+    for path in (options.json, options.plot):
+        if path and not path.resolve().parent.is_dir():
+            return _complain(f"no such folder: {path.resolve().parent}")
+    if options.isa and not limited_to(options.isa):
+        return run_limited(options.isa, given)
+    return _bench(options)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from . import peers, plot
+    from .contenders import present
+    from .suites import execute, plan
+
+    if options.plot:
+        try:
+            plot.file_format(options.plot)
+        except ValueError as error:
+            return _complain(str(error))
+    mode = "full" if options.full else "short"
+    here, absent = present(peers.roster())
+    found = execute(plan(mode, bool(options.plot)), here, absent, _progress(options.quiet))
+    return publish(found, options.json, options.plot)
+
+
+def publish(found: Results, json: Path | None = None, picture: Path | None = None) -> int:
+    """Print the tables, write the files; the exit code."""
+    from rich.console import Console
+
+    from . import plot, report
+
+    # Tables are not folded when they go into a file or a pipe.
+    report.show(found, Console() if sys.stdout.isatty() else Console(width=170))
+    if json:
+        report.write_json(json, found)
+    if picture:
+        m = found.machine
+        plot.draw(picture, found.sweep, f"{m['cpu']}, {m['cpus']} CPUs, ISA {m['isa']}")
+    for line in found.wrong:
+        _complain(f"WRONG: {line}")
+    return 1 if found.wrong else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gelu-fast bench",
+        description="Check every answer, then time GELU against the libraries that are installed, side by side.",
+    )
+    parser.add_argument("--full", action="store_true", help="all works, data and sizes; the default takes < 3 minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw throughput against size (.png, .svg, .pdf)")
+    parser.add_argument(
+        "--isa",
+        choices=sorted(LIMITS),
+        help="keep everybody who can be to this instruction set (onnxruntime can't be)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="don't tell on standard error how far it is")
+    return parser
+
+
+def _progress(quiet: bool) -> Callable[[str], None]:
+    if quiet:
+        return lambda line: None
+    before, after = ("\r\x1b[K", "") if sys.stderr.isatty() else ("", "\n")
+    start = time.monotonic()
+    return lambda line: print(
+        f"{before}{time.monotonic() - start:4.0f} s  {line}", end=after, file=sys.stderr, flush=True
+    )
+
+
+def _complain(message: str) -> int:
+    print(f"gelu-fast bench: {message}", file=sys.stderr)
+    return 2

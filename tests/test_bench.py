@@ -1,0 +1,237 @@
+"""The benchmark's harness on tiny sizes: it catches wrong kernels, says who is absent, and puts settings back.
+
+No speed is asserted anywhere.
+"""
+
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import gelu_fast as gf
+from gelu_fast import bench
+from gelu_fast.bench import cells, check, contenders, data, isa, peers, plot, report, suites, timing, work
+from gelu_fast.bench.contenders import OURS, Contender, Peer
+
+TINY = timing.Effort(rounds=2, turn=1e-6, slow=1e-3, least=2, rest=0)
+SMALL, TWO = work.Column(1000, 1), work.Column(3000, 2)
+# torch.compile takes seconds for each function.
+HERE, ABSENT = contenders.present([p for p in peers.roster() if not p.compiles])
+
+
+def measure(what, *args, column=SMALL, **kwargs):
+    return cells.measure(what, column, *args, TINY, **kwargs)
+
+
+class WrongPeer(Peer):
+    name = "relu"
+
+    def bind(self, what, x, dy, threads):
+        out = np.empty_like(x)
+        return [Contender(self.name, lambda: np.maximum(x, 0, out=out), lambda: out)]
+
+
+class FailingPeer(Peer):
+    name = "broken"
+
+    def bind(self, what, x, dy, threads):
+        raise OSError("no compiler here")
+
+
+def test_wrong_peer_is_named_and_never_the_best():
+    cell = measure(work.EXACT, [WrongPeer(), FailingPeer()])
+    assert cell.best_peer is None
+    row = next(r for r in cell.to_dict()["rows"] if r["name"] == "relu")
+    assert not row["passed"]
+    assert "ns_per_call" not in row
+    assert cell.notes == {"broken": "OSError: no compiler here"}
+    assert cell.nanoseconds(OURS) > 0
+
+
+def settings():
+    found = {"gelu_fast": gf.get_num_threads(), "affinity": os.sched_getaffinity(0)}
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        found["torch"], found["inference"] = torch.get_num_threads(), torch.is_inference_mode_enabled()
+    return found
+
+
+@pytest.mark.parametrize("column", [SMALL, TWO], ids=lambda c: c.name)
+@pytest.mark.parametrize("what", work.WORKS, ids=lambda w: w.name)
+def test_every_work_with_the_real_peers(what, column):
+    if importlib.util.find_spec("torch"):
+        import torch  # noqa: F401  (so that its settings are compared)
+    before = settings()
+    cell = measure(what, HERE, column=column)
+    assert settings() == before
+    assert not cell.wrong
+    rows = cell.to_dict()["rows"]
+    assert [r["name"] for r in rows if not r["passed"]] == []
+    assert len(rows) > 3 or not HERE
+    for row in rows:
+        assert row["ns_per_call"] > 0
+        assert row["gelem_per_s"] == pytest.approx(column.size / row["ns_per_call"])
+        assert len(row["samples_ns"]) == 2
+    # Whoever has no row says why.
+    for peer in HERE:
+        assert peer.name in cell.notes or any(r["name"].startswith(peer.name) for r in rows), peer.name
+    assert all("Error" not in reason for reason in cell.notes.values()), cell.notes
+
+
+def test_absent_peers_are_named():
+    class NotThere(Peer):
+        name = "fancy library"
+        packages = ("json", "no_such_package_here")
+
+    here, absent = contenders.present([NotThere(), WrongPeer()])
+    assert [p.name for p in here] == ["relu"]
+    assert absent == {"fancy library": "no_such_package_here not installed"}
+    assert set(ABSENT) == {p.name for p in peers.roster() if any(not importlib.util.find_spec(q) for q in p.packages)}
+
+
+@pytest.fixture(scope="module")
+def found():
+    plan = suites.Plan(
+        "short", TINY, works=(work.EXACT, work.BFLOAT16), columns=(SMALL, work.SMALL), data_column=SMALL,
+        sweep_effort=TINY, sweep_works=(work.EXACT,), sweep_sizes=(64, 500), sweep_threads=(1,),
+    )  # fmt: skip
+    lines = []
+    results = suites.execute(plan, HERE, {"fancy library": "not installed"}, lines.append)
+    assert any("sweep" in line for line in lines)
+    return results
+
+
+def test_json(found, tmp_path):
+    path = tmp_path / "speed.json"
+    report.write_json(path, found)
+    report.write_json(path, found)  # over itself
+    assert os.listdir(tmp_path) == ["speed.json"]
+    read = json.loads(path.read_text())
+    assert read["schema"] == 1
+    assert {"cpu", "caches", "cpus", "isa", "versions", "settings", "load"} <= set(read["machine"])
+    assert read["machine"]["versions"]["numpy"] == np.__version__
+    assert read["absent"]["fancy library"] == "not installed"
+    assert [c["data"] for c in read["data"]] == [d for d in data.DATA if d not in read["absent"]]
+    cell = read["cells"][0]
+    assert cell["work"] == "exact forward"
+    assert (cell["size"], cell["threads"]) == (1000, 1)
+    assert cell["best_peer"] in {r["name"] for r in cell["rows"]} or not HERE
+    row = cell["rows"][0]
+    assert row["name"] == OURS
+    assert row["gb_per_s"] == pytest.approx(8 * row["gelem_per_s"])
+    assert {"ns_per_call", "spread", "max_ulp_error", "bound", "calls_per_sample"} <= set(row)
+    assert {(p["name"], p["size"]) for p in read["front_door"]} >= {("gelu(x)", n) for n in (1, 64, 4096)}
+    assert read["allocation"][0]["name"] == "gelu_fast"
+    for target in read["targets"]:  # only the columns and works that have one
+        assert target["size"] == 4096
+        assert target["passed"] in ((target["measured"] or 0) >= target["target"], None)
+    assert len(read["targets"]) == 2
+
+
+def test_tables(found):
+    text = io.StringIO()
+    report.show(found, Console(file=text, width=200))
+    printed = text.getvalue()
+    assert "absent: fancy library: not installed" in printed
+    assert "N(0,4)" in printed
+    assert "targets met" in printed
+    if HERE:
+        assert "no row: " in printed
+
+
+def test_plot(found, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "speed.svg"
+    plot.draw(path, found.sweep, "a machine")
+    assert "<svg" in path.read_text()
+    assert os.listdir(tmp_path) == ["speed.svg"]
+
+
+def made(name, nanoseconds):
+    return cells.Row(name, check.Verdict(True, 0, 0, "", 1), timing.summary([nanoseconds] * 3, 1))
+
+
+def test_ratio_and_verdict():
+    cell = cells.Cell(work.EXACT, work.LARGE, data.NORMAL)
+    cell.rows = [made(OURS, 100), made(contenders.COPY, 80), made("slow", 300), made("fast", 110)]
+    assert cell.best_peer.name == "fast"
+    peer, limit = report.targets(suites.Results("short", {}, {}, cells=[cell]))
+    assert (peer["measured"], peer["target"], peer["passed"]) == (pytest.approx(1.1), 1.2, False)
+    assert (limit["against"], limit["measured"], limit["passed"]) == ("copy", 0.8, False)
+
+
+def test_turns_alternate_and_repeat_short_calls():
+    order = []
+
+    def contender(name):
+        return Contender(name, lambda: order.append(name), lambda: np.empty(0))
+
+    effort = timing.Effort(rounds=3, turn=0, slow=1, least=1, rest=0)
+    times = timing.compare([contender("A"), contender("B")], effort)
+    assert [t.calls for t in times] == [1, 1]
+    assert "".join(order[-12:]) == "AABB" * 3  # one call to warm, one to time
+    assert timing.summary([1.0, 2.0, 30.0], 1).median == 2
+
+
+@pytest.mark.parametrize("name", data.DATA)
+def test_data(name):
+    needed = {data.DIGITS: "sklearn", data.BERT: "torch"}.get(name)
+    if needed and not importlib.util.find_spec(needed):
+        with pytest.raises(data.AbsentError, match="not installed"):
+            data.make(name, 5000)
+        return
+    x = data.make(name, 5000)
+    assert x.shape == (5000,)
+    assert x.dtype == np.float32
+    assert x.ctypes.data % 64 == 0
+    assert np.isfinite(x).all()
+    np.testing.assert_array_equal(x, data.make(name, 5000))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux only")
+def test_pinned_puts_the_cpus_back():
+    before = os.sched_getaffinity(0)
+    with contenders.pinned(1):
+        assert len(os.sched_getaffinity(0)) == 1
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--plot", "speed.txt"], 2, "expected a name ending in"),
+        (["--json", "/no/such/folder/speed.json"], 2, "no such folder"),
+        (["--isa", "mmx"], 2, "invalid choice"),
+        (["--help"], 0, ""),
+    ],
+)
+def test_command_line(arguments, code, said, capsys):
+    if "--plot" in arguments:
+        pytest.importorskip("matplotlib")
+    assert bench.main(arguments) == code
+    assert said in capsys.readouterr().err
+
+
+def test_isa_reaches_the_child():
+    program = "import gelu_fast as gf; print(gf.cpu_info()['isa'])"
+    if "avx2" not in gf.cpu_info()["available"]:
+        pytest.skip("needs AVX2")
+    assert isa.run_limited("avx2", ["--help"]) == 0
+    environment = os.environ | isa.LIMITS["avx2"]
+    out = subprocess.run([sys.executable, "-P", "-c", program], env=environment, capture_output=True, check=True)
+    assert out.stdout.split() == [b"avx2"]
+
+
+def test_importing_it_imports_no_peer():
+    program = (
+        "import sys, gelu_fast.bench.command\n"
+        "print(sorted({'torch', 'onnxruntime', 'jax', 'scipy', 'numba', 'matplotlib', 'rich'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True)
+    assert out.stdout.strip() == "[]"

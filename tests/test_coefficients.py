@@ -1,0 +1,126 @@
+"""The committed tables are what the generator makes, and as good as they say.
+
+The generator comes from the installed package; the C header exists in the source tree alone, beside these tests.
+"""
+
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+import pytest
+import reference as ref
+
+from gelu_fast import coefficients, generate_coefficients
+
+HEADER = Path(__file__).parent.parent / "gelu_fast" / "cpu" / "coefficients.h"
+TABLES = {"f32": coefficients.F32_TABLES, "f64": coefficients.F64_TABLES}
+KEYS = [(dtype, *key) for dtype in TABLES for key in TABLES[dtype]]
+
+
+@pytest.fixture(scope="module")
+def generated():
+    """Some 45 s."""
+    return generate_coefficients.generate()
+
+
+def test_python_table(generated):
+    committed = Path(coefficients.__file__).read_text()
+    assert first_difference(generate_coefficients.render_python(generated), committed) is None
+
+
+def test_c_header(generated):
+    if not HEADER.exists():
+        pytest.skip("the tests run outside the source tree")
+    assert first_difference(generate_coefficients.render_c(generated), HEADER.read_text()) is None
+
+
+def first_difference(made, committed):
+    """The first line that differs, or None; pytest's own comparison of 100 KB takes minutes."""
+    ours, theirs = made.split("\n"), committed.split("\n")
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=False), 1):
+        if a != b:
+            return number, a, b
+    return None if len(ours) == len(theirs) else (min(len(ours), len(theirs)) + 1,)
+
+
+def test_a_changed_digit_is_seen():
+    text = Path(coefficients.__file__).read_text()
+    at = text.index("0x1.", len(text) // 2)
+    assert first_difference(text, text[:at] + "0x1.f" + text[at + 4:]) is not None
+    assert first_difference(text, text + "\n") is not None
+
+
+def target(form, order, t):
+    """F(t) as generate_coefficients.py defines it, by the tests' own reference."""
+    value = ref.reference(-t, form, order)
+    return -value if order == 0 else value
+
+
+def exponent(form, t):
+    """y(t), to be undone where a segment fits P = F*exp(y)."""
+    t = mp.mpf(t)
+    if form == "none":
+        return t * t / 2
+    return mp.mpf("1.702") * t if form == "quick" else 2 * mp.sqrt(2 / mp.pi) * (t + mp.mpf("0.044715") * t**3)
+
+
+def fit_errors(rows, dtype, form, order, intervals):
+    """By segment: the largest relative error over eleven points."""
+    with mp.workprec(400):
+        for segment, ((a, b), row) in enumerate(zip(intervals, rows, strict=True)):
+            centre, *coefs = [mp.mpf(float.fromhex(c)) for c in row]
+            worst = mp.mpf(0)
+            for t in np.linspace(a, b, 11)[1:].tolist():
+                u = t - centre
+                if t > 600 or abs(u) < (b - a) / 50:  # at a root's own segment c0's rounding is not relative
+                    continue
+                got = mp.polyval(coefs[::-1], u)
+                want = target(form, order, t)
+                if dtype == "f64" or segment >= 4:
+                    want *= mp.exp(exponent(form, t))
+                worst = max(worst, abs(got / want - 1))
+            yield float(worst)
+
+
+@pytest.mark.parametrize(("dtype", "form", "order"), KEYS)
+def test_measured_errors(dtype, form, order):
+    table = TABLES[dtype][form, order]
+    found = list(fit_errors(table["rows"], dtype, form, order, table["intervals"]))
+    assert len(found) == len(table["errors"])
+    for segment, (mine, stated) in enumerate(zip(found, table["errors"], strict=True)):
+        assert mine <= 1.02 * stated + 2.0 ** -(60 if dtype == "f64" else 40), segment
+    assert max(found) > 0.05 * max(table["errors"])  # no overstatement either
+
+
+def test_a_worse_coefficient_is_seen():
+    table = coefficients.F64_TABLES["none", 0]
+    rows = [list(row) for row in table["rows"]]
+    rows[3][2] = (float.fromhex(rows[3][2]) * (1 + 2.0**-30)).hex()
+    found = list(fit_errors(rows[3:4], "f64", "none", 0, table["intervals"][3:4]))
+    assert found[0] > 2 * table["errors"][3]
+
+
+@pytest.mark.parametrize("dtype", TABLES)
+def test_exponential(dtype):
+    """1 - exp(-r), which the kernels multiply by; relative to exp(-r)."""
+    table = getattr(coefficients, f"{dtype.upper()}_EXP")
+    low, high = table["interval"]
+    coefs = [mp.mpf(float.fromhex(c)) for c in table["coefs"]]
+    with mp.workprec(200):
+        points = np.linspace(low, high, 101).tolist()
+        errors = [abs((mp.polyval(coefs[::-1], r) - 1) / mp.exp(-r) + 1) for r in points]
+    assert float(max(errors)) <= 1.02 * table["error"]
+
+
+@pytest.mark.parametrize("dtype", TABLES)
+def test_constants(dtype):
+    """High and low parts add up to the constant, to twice the precision or nearly."""
+    table = {k: mp.mpf(float.fromhex(v)) for k, v in getattr(coefficients, f"{dtype.upper()}_CONSTANTS").items()}
+    digits = 24 if dtype == "f32" else 53
+    with mp.workprec(200):
+        slope = 2 * mp.sqrt(2 / mp.pi)
+        for name, value in (
+            ("LN2", mp.log(2)), ("TANH_SLOPE", slope), ("TANH_CUBIC", slope * mp.mpf("0.044715")),
+            ("QUICK_SLOPE", mp.mpf("1.702")),
+        ):  # fmt: skip
+            assert abs(table[name + "_HI"] + table[name + "_LO"] - value) < value * mp.mpf(2) ** (12 - 2 * digits), name
