@@ -62,9 +62,9 @@ F32: dict[tuple[str, int], tuple[str, str, int]] = {  # (form, order): (scale, o
 # Where c1, at the root, happens to lie near the middle of two floats, the evaluation must lose less.
 F32_CAREFUL = {("quick", 2)}
 
-# float64: z = t + F64_OFFSET, sixteen segments per binade of z, all of them fits of P. quick's last one begins where
-# E has fallen below 2^-60 and P is t or a constant times it.
-F64_OFFSET, F64_PER_BINADE, F64_DEGREE = mp.mpf("1.917"), 16, 10
+# float64: z = t + F64_OFFSET, 32 segments per binade of z: an eighth wide while z < 8 (fits of F), twice as wide up to
+# 16 and so on (fits of P). quick's last one begins where E has fallen below 2^-60 and P is t or a constant times it.
+F64_OFFSET, F64_PER_BINADE, F64_DEGREE = mp.mpf("4.542"), 32, 10
 F64_LAST = {"none": 39, "tanh": 22, "quick": 30}
 EXP_DEGREE = {"f32": 6, "f64": 11}
 # Bits left for n in ln2's leading part: n*LN2_HI must be exact.
@@ -146,7 +146,8 @@ def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
         intervals, plain_below = f32_intervals(scale, offset, t_max), 4
     else:
         scale, offset, degree = mp.mpf(1), nearest(F64_OFFSET, 53), F64_DEGREE
-        intervals, plain_below = f64_intervals(F64_LAST[form], t_max), 0
+        intervals = f64_intervals(F64_LAST[form], t_max)
+        plain_below = sum(a + offset < mp.mpf("7.999") for a, _ in intervals)
     zero = root(form, order)
     segments = []
     for j, (a, b) in enumerate(intervals):
@@ -244,8 +245,8 @@ def render_c(data: dict[str, dict[str, Any]]) -> str:
         coefs = ", ".join(c + suffix for c in parts["exp"]["coefs"])
         out += [f"static const {ctype} GF_{name}_EXP[] = {{{coefs}}};", ""]
         if dtype == "f64":
-            first = struct.unpack(">Q", struct.pack(">d", float(F64_OFFSET)))[0] >> 48
-            out += [f"#define GF_F64_FIRST {first:#x} /* z's leading 16 bits at t = 0 */", ""]
+            first = struct.unpack(">Q", struct.pack(">d", float(F64_OFFSET)))[0] >> 47
+            out += [f"#define GF_F64_FIRST {first:#x} /* z's leading 17 bits at t = 0 */", ""]
         for (form, order), table in parts["tables"].items():
             stem = f"{form}{order}_{dtype}"
             out += [f"#define GF_{k.upper()}_{stem} {table[k]}{suffix}" for k in ("scale", "offset", "t_max")]

@@ -125,7 +125,8 @@ def fit(
         return fit_at(centre, func, a, b, degree, digits, rounded_first, given, is_root=True)
     if digits > 24:
         middle = min((a + b) / 2, a * mp.mpf("1.25") + 1)  # t - centre is to be exact in a long last segment too
-        return fit_at(good_centre(func, middle, digits, digits), func, a, b, degree, digits, rounded_first)
+        bits = digits - 4 if keeps_low else digits
+        return fit_at(good_centre(func, middle, digits, bits), func, a, b, degree, digits, rounded_first)
     bits = digits - 3 if keeps_low else digits
     found = [fit_at(good_centre(func, a + (b - a) * k / 20, digits, bits), func, a, b, degree, digits, rounded_first)
              for k in (2, 5, 8, 10, 12, 15, 18)]  # fmt: skip

@@ -10,7 +10,7 @@
  *         four hold F itself; beyond z = 8 (about t = 3) the table holds P = F*exp(y), and F = P*E, E = exp(-y).
  *         `near` takes vectors whose lanes are all in the first four, `any` takes all; a lane's bits are the same in
  *         both, because there E is exactly 1. A result depends on its x alone.
- * double: F = P*E throughout, some seventy segments.
+ * double: the same, with some hundred segments and both cases in one function.
  *
  * E = 2^-n * exp(-r), y = n*ln2 + r, with r from exact products; scaled in two steps, so that a subnormal result is
  * rounded once. Bounds: gelu_fast/bounds.py.
@@ -67,6 +67,15 @@ enum { GF_none, GF_tanh, GF_quick };
         p = V##_less(p, q, V##_fnma(low, q, low));                                                                  \
         return V##_mul(V##_mul(p, V##_exp2i(V##_sub(V##_set((V##_scalar)up), n))), V##_set((V##_scalar)down));      \
     }                                                                                                               \
+    /* c0 + u*(c1 + u*q2). careful: what rounding the bracket left over is added in. fms is exact in plain C too. */  \
+    GF_INLINE V V##_last_terms(V c0, V c1, V u, V q2, int careful, V *low)                                          \
+    {                                                                                                               \
+        V q = V##_fma(q2, u, c1), p;                                                                                \
+        if (careful) c0 = V##_fma(V##_fms(q2, u, V##_sub(q, c1)), u, c0);                                           \
+        p = V##_fma(q, u, c0);                                                                                      \
+        if (low) *low = V##_fms(q, u, V##_sub(p, c0)); /* right where c0 - p is exact: not next to a root */        \
+        return p;                                                                                                   \
+    }                                                                                                               \
     GF_INLINE V V##_combine(int order, V x, V f)                                                                    \
     {                                                                                                               \
         if (order == 0) /* x < 0 gives -0.0 - F, so that what underflows is -0.0 */                                 \
@@ -78,16 +87,6 @@ typedef float vf_scalar;
 typedef double vd_scalar;
 GF_DEFINE_EXP(vf, F32)
 GF_DEFINE_EXP(vd, F64)
-
-/* c0 + u*(c1 + u*q2). careful: what rounding the bracket left over is added in, for the tables that need it. */
-GF_INLINE vf vf_last_terms(vf c0, vf c1, vf u, vf q2, int careful, vf *low)
-{
-    vf q = vf_fma(q2, u, c1), p;
-    if (careful) c0 = vf_fma(vf_fma(q2, u, vf_sub(c1, q)), u, c0);
-    p = vf_fma(q, u, c0);
-    if (low) *low = vf_fma(q, u, vf_sub(c0, p)); /* right where c0 - p is exact: not next to a root */
-    return p;
-}
 
 GF_INLINE vf vf_poly8(const float (*columns)[8], int degree, int careful, vf t, vfi i, vf *low)
 {
@@ -105,13 +104,16 @@ GF_INLINE vf vf_poly4(const float (*columns)[8], int degree, int careful, vf t, 
     return vf_last_terms(vf_lookup4(columns[1], i), vf_lookup4(columns[2], i), u, q, careful, 0);
 }
 
-/* c0 + u*(c1 + u*q2) rounded, and the rest of it, whichever term is larger (next to a root c0 is tiny). */
-GF_INLINE vd vd_last_terms(vd c0, vd c1, vd u, vd q2, vd *low)
+/* The same for double, whose rows are fetched whole. careful throughout: it costs three operations of sixty. */
+GF_INLINE vd vd_poly(const double (*rows)[12], vd t, vdi i, vd *low)
 {
-    vd q = vd_fma(q2, u, c1), b = vd_mul(u, q), s = vd_add(c0, b), back = vd_sub(s, c0);
-    *low = vd_add(vd_add(vd_sub(c0, vd_sub(s, back)), vd_sub(b, back)), vd_fms(u, q, b));
-    *low = vd_fma(vd_fms(q2, u, vd_sub(q, c1)), u, *low); /* fms: exact in plain C too */
-    return s;
+    vd c[12], u, q;
+    vd_rows(rows, i, c);
+    u = vd_sub(t, c[0]);
+    q = c[11];
+#pragma GCC unroll 10
+    for (int k = 10; k >= 3; k--) q = vd_fma(q, u, c[k]);
+    return vd_last_terms(c[1], c[2], u, q, 1, low);
 }
 
 /* Each function's pair of float vector functions, NAME_near and NAME_any, and its double one, NAME_f64. z comes from
@@ -137,15 +139,13 @@ GF_INLINE vd vd_last_terms(vd c0, vd c1, vd u, vd q2, vd *low)
     }                                                                                                               \
     GF_INLINE vd form##order##_f64(vd x)                                                                            \
     {                                                                                                               \
-        vd t = vd_min(vd_set(GF_T_MAX_##form##order##_f64), vd_abs(x)), c[12], u, q, p, low;                        \
-        vdi i = vd_index(vd_add(t, vd_set(GF_OFFSET_##form##order##_f64)), GF_F64_FIRST,                            \
-                         GF_SEGMENTS_##form##order##_f64);                                                          \
-        vd_rows(gf_##form##order##_f64, i, c);                                                                      \
-        u = vd_sub(t, c[0]);                                                                                        \
-        q = c[11];                                                                                                  \
-        _Pragma("GCC unroll 10") for (int k = 10; k >= 3; k--) q = vd_fma(q, u, c[k]);                              \
-        p = vd_last_terms(c[1], c[2], u, q, &low);                                                                  \
-        p = vd_times_exp(GF_##form, p, low, t, 512, 0x1p-512);                       \
+        vd t = vd_abs(x), z = vd_add(t, vd_set(GF_OFFSET_##form##order##_f64)), low, p;                             \
+        vdi i = vd_index(z, GF_F64_FIRST);                                                                          \
+        if (__builtin_expect(!vd_any_ge8(z), 1))                                                                    \
+            return vd_combine(order, x, vd_poly(gf_##form##order##_f64, t, i, 0));                                  \
+        t = vd_min(vd_set(GF_T_MAX_##form##order##_f64), t);                                                        \
+        p = vd_poly(gf_##form##order##_f64, t, vd_clamp(i, GF_SEGMENTS_##form##order##_f64), &low);                 \
+        p = vd_times_exp(GF_##form, p, vd_where_ge(z, 8, low), vd_where_ge(z, 8, t), 512, 0x1p-512);                \
         return vd_combine(order, x, p);                                                                             \
     }
 

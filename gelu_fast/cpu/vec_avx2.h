@@ -80,11 +80,18 @@ static inline vd vd_exp2i(vd n)
 {
     return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(_mm256_add_pd(n, vd_set(0x1.8p52 + 1023))), 52));
 }
-static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
+static inline vd vd_where_ge(vd z, double bound, vd t)
 {
-    __m256i i = _mm256_sub_epi64(_mm256_srli_epi64(_mm256_castpd_si256(z), 48), _mm256_set1_epi64x((long long)first));
-    i = _mm256_min_epu32(i, _mm256_set1_epi64x((long long)segments - 1));
-    return i;
+    return _mm256_and_pd(_mm256_cmp_pd(z, _mm256_set1_pd(bound), _CMP_GE_OQ), t);
+}
+static inline int vd_any_ge8(vd z) { return _mm256_movemask_pd(_mm256_cmp_pd(z, vd_set(8), _CMP_NLT_UQ)); }
+static inline vdi vd_index(vd z, uint64_t first)
+{
+    return _mm256_sub_epi64(_mm256_srli_epi64(_mm256_castpd_si256(z), 47), _mm256_set1_epi64x((long long)first));
+}
+static inline vdi vd_clamp(vdi i, uint64_t segments)
+{
+    return _mm256_min_epu32(i, _mm256_set1_epi64x((long long)segments - 1));
 }
 /* The twelve numbers of each lane's row: 1.2x the speed of twelve gathers on Sapphire Rapids, whose gathers are good. */
 static inline void vd_rows(const double (*table)[12], vdi i, vd c[12])

@@ -84,30 +84,39 @@ static inline vd vd_exp2i(vd n)
 {
     return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(_mm512_add_pd(n, vd_set(0x1.8p52 + 1023))), 52));
 }
-static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
+static inline vd vd_where_ge(vd z, double bound, vd t)
 {
-    __m512i i = _mm512_sub_epi64(_mm512_srli_epi64(_mm512_castpd_si512(z), 48), _mm512_set1_epi64((long long)first));
-    i = _mm512_min_epu64(i, _mm512_set1_epi64((long long)segments - 1));
-    return i;
+    return _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(z, _mm512_set1_pd(bound), _CMP_GE_OQ), t);
 }
-static inline __m512d vd_four(const double *r0, const double *r2, const double *r4, const double *r6)
+static inline int vd_any_ge8(vd z) { return _mm512_cmp_pd_mask(z, vd_set(8), _CMP_NLT_UQ) != 0; }
+static inline vdi vd_index(vd z, uint64_t first)
 {
-    __m512d a = _mm512_castpd128_pd512(_mm_load_pd(r0));
-    a = _mm512_insertf64x2(a, _mm_load_pd(r2), 1);
-    a = _mm512_insertf64x2(a, _mm_load_pd(r4), 2);
-    return _mm512_insertf64x2(a, _mm_load_pd(r6), 3);
+    return _mm512_sub_epi64(_mm512_srli_epi64(_mm512_castpd_si512(z), 47), _mm512_set1_epi64((long long)first));
 }
-/* The twelve numbers of each lane's row. */
+static inline vdi vd_clamp(vdi i, uint64_t segments)
+{
+    return _mm512_min_epu64(i, _mm512_set1_epi64((long long)segments - 1));
+}
+static inline __m512d vd_pair(const double *low, const double *high)
+{
+    return _mm512_insertf64x4(_mm512_castpd256_pd512(_mm256_loadu_pd(low)), _mm256_loadu_pd(high), 1);
+}
+/* The twelve numbers of each lane's row: 4x4 transpositions in both halves at once. */
 static inline void vd_rows(const double (*table)[12], vdi i, vd c[12])
 {
+    const __m512i evens = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13), odds = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
     uint64_t n[8];
     _mm512_storeu_si512(n, i);
-#pragma GCC unroll 6
-    for (int k = 0; k < 12; k += 2) {
-        vd even = vd_four(table[n[0]] + k, table[n[2]] + k, table[n[4]] + k, table[n[6]] + k);
-        vd odd = vd_four(table[n[1]] + k, table[n[3]] + k, table[n[5]] + k, table[n[7]] + k);
-        c[k] = _mm512_unpacklo_pd(even, odd);
-        c[k + 1] = _mm512_unpackhi_pd(even, odd);
+#pragma GCC unroll 3
+    for (int k = 0; k < 12; k += 4) {
+        vd a = vd_pair(table[n[0]] + k, table[n[4]] + k), b = vd_pair(table[n[1]] + k, table[n[5]] + k);
+        vd d = vd_pair(table[n[2]] + k, table[n[6]] + k), e = vd_pair(table[n[3]] + k, table[n[7]] + k);
+        vd ab = _mm512_unpacklo_pd(a, b), ab1 = _mm512_unpackhi_pd(a, b);
+        vd de = _mm512_unpacklo_pd(d, e), de1 = _mm512_unpackhi_pd(d, e);
+        c[k] = _mm512_permutex2var_pd(ab, evens, de);
+        c[k + 1] = _mm512_permutex2var_pd(ab1, evens, de1);
+        c[k + 2] = _mm512_permutex2var_pd(ab, odds, de);
+        c[k + 3] = _mm512_permutex2var_pd(ab1, odds, de1);
     }
 }
 

@@ -46,11 +46,10 @@ static inline vd vd_less(vd p, vd q, vd low)
     double product = p * q, rest = vd_fms(p, q, product), d = p - product;
     return d + ((((p - d) - product) - rest) + low);
 }
-static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
-{
-    uint64_t i = (bits64(z) >> 48) - first;
-    return i < segments ? i : segments - 1;
-}
+static inline vd vd_where_ge(vd z, double bound, vd t) { return z >= bound ? t : 0; }
+static inline int vd_any_ge8(vd z) { return !(z < 8); }
+static inline vdi vd_index(vd z, uint64_t first) { return (bits64(z) >> 47) - first; }
+static inline vdi vd_clamp(vdi i, uint64_t segments) { return i < segments ? i : segments - 1; }
 static inline void vd_rows(const double (*table)[12], vdi i, vd c[12]) { memcpy(c, table[i], sizeof table[i]); }
 
 static inline vf vf_load(const float *p) { return *p; }
@@ -70,7 +69,7 @@ static inline void vf_store(float *p, vf a) { *p = (float)a; }
 static inline vf vf_rounded(vf a) { return (float)a; } /* as stored */
 static inline vf vf_fms(vf a, vf b, vf c) { return a * b - c; }
 static inline vf vf_less(vf p, vf q, vf low) { return p - p * q + low; }
-static inline vf vf_where_ge(vf z, float bound, vf t) { return z >= bound ? t : 0; }
+#define vf_where_ge vd_where_ge
 static inline int vf_any_ge8(vf a, vf b) { return a >= 8 || b >= 8; }
 static inline vfi vf_index(vf z) { return bits64(z) >> 50; }
 static inline vf vf_lookup8(const float *column, vfi i) { return column[i & 7]; }

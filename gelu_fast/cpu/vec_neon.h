@@ -91,11 +91,21 @@ static inline vd vd_exp2i(vd n)
 {
     return vreinterpretq_f64_s64(vshlq_n_s64(vaddq_s64(vcvtq_s64_f64(n), vdupq_n_s64(1023)), 52));
 }
-static inline vdi vd_index(vd z, uint64_t first, uint64_t segments)
+static inline vd vd_where_ge(vd z, double bound, vd t)
 {
-    uint64x2_t i = vsubq_u64(vshrq_n_u64(vreinterpretq_u64_f64(z), 48), vdupq_n_u64(first));
-    i = vbslq_u64(vcgtq_u64(i, vdupq_n_u64(segments - 1)), vdupq_n_u64(segments - 1), i);
-    return i;
+    return vreinterpretq_f64_u64(vandq_u64(vcgeq_f64(z, vdupq_n_f64(bound)), vreinterpretq_u64_f64(t)));
+}
+static inline int vd_any_ge8(vd z)
+{
+    return vminvq_u32(vreinterpretq_u32_u64(vcltq_f64(z, vdupq_n_f64(8)))) == 0;
+}
+static inline vdi vd_index(vd z, uint64_t first)
+{
+    return vsubq_u64(vshrq_n_u64(vreinterpretq_u64_f64(z), 47), vdupq_n_u64(first));
+}
+static inline vdi vd_clamp(vdi i, uint64_t segments)
+{
+    return vbslq_u64(vcgtq_u64(i, vdupq_n_u64(segments - 1)), vdupq_n_u64(segments - 1), i);
 }
 /* The twelve numbers of each lane's row. */
 static inline void vd_rows(const double (*table)[12], vdi i, vd c[12])
