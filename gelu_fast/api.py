@@ -68,8 +68,8 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | N
     Source: Hendrycks & Gimpel, https://arxiv.org/abs/1606.08415.
     """
     function = _form(_GELU, approximate)
-    if out is None and backend is None and type(x) is np.ndarray and x.dtype in _FLOATS:
-        return function(x)
+    if backend is None and type(x) is np.ndarray and x.dtype in _FLOATS and (out is None or _fits(out, x)):
+        return function(x) if out is None else function(x, out)
     return _call(function, {"x": x}, out, backend)
 
 
@@ -84,8 +84,8 @@ def gelu_grad(x: Any, approximate: str = "none", *, out: Any = None, backend: st
     ``"none"``: Φ(x) + x·φ(x). ``"tanh"``, ``"quick"``: σ(v)·(1 + x·v′·σ(−v)) with v = 2√(2/π)(x + 0.044715x³), 1.702x.
     """
     function = _form(_GRAD, approximate)
-    if out is None and backend is None and type(x) is np.ndarray and x.dtype in _FLOATS:
-        return function(x)
+    if backend is None and type(x) is np.ndarray and x.dtype in _FLOATS and (out is None or _fits(out, x)):
+        return function(x) if out is None else function(x, out)
     return _call(function, {"x": x}, out, backend)
 
 
@@ -99,8 +99,8 @@ def gelu_grad2(x: Any, approximate: str = "none", *, out: Any = None, backend: s
     gelu″(±inf) = 0. Error bound: 2 ULP in float32 and float64. ``"none"``: φ(x)·(2 − x²).
     """
     function = _form(_GRAD2, approximate)
-    if out is None and backend is None and type(x) is np.ndarray and x.dtype in _FLOATS:
-        return function(x)
+    if backend is None and type(x) is np.ndarray and x.dtype in _FLOATS and (out is None or _fits(out, x)):
+        return function(x) if out is None else function(x, out)
     return _call(function, {"x": x}, out, backend)
 
 
@@ -133,14 +133,15 @@ def gelu_backward(
     """
     function = _form(_BACKWARD, approximate)
     if (
-        out is None
-        and backend is None
+        backend is None
         and type(x) is np.ndarray
         and type(dy) is np.ndarray
         and x.dtype in _FLOATS
         and dy.dtype is x.dtype
+        and dy.shape == x.shape
+        and (out is None or _fits(out, x))
     ):
-        return function(dy, x)
+        return function(dy, x) if out is None else function(dy, x, out)
     return _call(function, {"dy": dy, "x": x}, out, backend)
 
 
@@ -171,6 +172,11 @@ def _form(table: dict[str, np.ufunc], approximate: str) -> np.ufunc:
         return table[approximate]
     except (KeyError, TypeError):
         raise ValueError(f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}") from None
+
+
+def _fits(out: Any, x: Any) -> bool:
+    """Whether `out` needs no further look: the common case costs a few tenths of a microsecond (_check_out: five)."""
+    return type(out) is np.ndarray and out.dtype is x.dtype and out.shape == x.shape and out.flags.writeable
 
 
 def _call(function: np.ufunc, arrays: dict[str, Any], out: Any, backend: str | None) -> Any:

@@ -13,8 +13,8 @@ typedef __m256i vfi;
 typedef __m256d vd;
 typedef __m256i vdi;
 
-static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+static inline vf vf_load_f32(const float *p) { return _mm256_loadu_ps(p); }
+static inline void vf_store_f32(float *p, vf a) { _mm256_storeu_ps(p, a); }
 static inline vf vf_set(float a) { return _mm256_set1_ps(a); }
 static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
@@ -52,13 +52,30 @@ static inline vf vf_lookup4(const float *column, vfi i)
 {
     return _mm256_permutevar_ps(_mm256_broadcast_ps((const __m128 *)(column + 4)), i);
 }
-static inline void vf_from_half(const uint16_t *h, float *f)
+static inline vf vf_load_f16(const uint16_t *h) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h)); }
+static inline void vf_store_f16(uint16_t *h, vf a)
 {
-    _mm256_storeu_ps(f, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h)));
+    _mm_storeu_si128((__m128i *)h, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
-static inline void vf_to_half(const float *f, uint16_t *h)
+/* bfloat16 is float's upper half. Two vectors at once, the even and the odd elements: which lane a number is in does not
+ * matter, and it saves every shuffle. */
+static inline void vf_load2_bf16(const uint16_t *h, vf *even, vf *odd)
 {
-    _mm_storeu_si128((__m128i *)h, _mm256_cvtps_ph(_mm256_loadu_ps(f), _MM_FROUND_TO_NEAREST_INT));
+    __m256i bits = _mm256_loadu_si256((const __m256i *)h);
+    *even = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+    *odd = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)));
+}
+static inline __m256i vf_round_bf16(vf a) /* to nearest even, in the upper half */
+{
+    __m256i bits = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i even = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    return _mm256_blendv_epi8(even, quiet, _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
+}
+static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
+{
+    __m256i a = _mm256_srli_epi32(vf_round_bf16(even), 16);
+    _mm256_storeu_si256((__m256i *)h, _mm256_blend_epi16(a, vf_round_bf16(odd), 0xaa));
 }
 
 static inline vd vd_load(const double *p) { return _mm256_loadu_pd(p); }

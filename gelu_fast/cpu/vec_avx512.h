@@ -15,8 +15,8 @@ typedef __m512i vdi;
 
 #define GF_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+static inline vf vf_load_f32(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vf_store_f32(float *p, vf a) { _mm512_storeu_ps(p, a); }
 static inline vf vf_set(float a) { return _mm512_set1_ps(a); }
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
@@ -53,13 +53,29 @@ static inline vf vf_lookup8(const float *column, vfi i)
     return _mm512_permutexvar_ps(i, _mm512_broadcast_f32x8(_mm256_load_ps(column)));
 }
 #define vf_lookup4 vf_lookup8 /* one micro-operation either way */
-static inline void vf_from_half(const uint16_t *h, float *f)
+static inline vf vf_load_f16(const uint16_t *h) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)h)); }
+static inline void vf_store_f16(uint16_t *h, vf a)
 {
-    _mm512_storeu_ps(f, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)h)));
+    _mm256_storeu_si256((__m256i *)h, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
-static inline void vf_to_half(const float *f, uint16_t *h)
+/* bfloat16 is float's upper half. Two vectors at once, the even and the odd elements: which lane a number is in does not
+ * matter, and it saves every shuffle. */
+static inline void vf_load2_bf16(const uint16_t *h, vf *even, vf *odd)
 {
-    _mm256_storeu_si256((__m256i *)h, _mm512_cvtps_ph(_mm512_loadu_ps(f), _MM_FROUND_TO_NEAREST_INT));
+    __m512i bits = _mm512_loadu_si512(h);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+}
+static inline __m512i vf_round_bf16(vf a) /* to nearest even, in the upper half */
+{
+    __m512i bits = _mm512_castps_si512(a), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i even = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    return _mm512_mask_or_epi32(even, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
+}
+static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
+{
+    __m512i a = _mm512_srli_epi32(vf_round_bf16(even), 16);
+    _mm512_storeu_si512(h, _mm512_mask_blend_epi16(0xaaaaaaaau, a, vf_round_bf16(odd)));
 }
 
 static inline vd vd_load(const double *p) { return _mm512_loadu_pd(p); }

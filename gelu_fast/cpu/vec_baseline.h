@@ -52,8 +52,8 @@ static inline vdi vd_index(vd z, uint64_t first) { return (bits64(z) >> 47) - fi
 static inline vdi vd_clamp(vdi i, uint64_t segments) { return i < segments ? i : segments - 1; }
 static inline void vd_rows(const double (*table)[12], vdi i, vd c[12]) { memcpy(c, table[i], sizeof table[i]); }
 
-static inline vf vf_load(const float *p) { return *p; }
-static inline void vf_store(float *p, vf a) { *p = (float)a; }
+static inline vf vf_load_f32(const float *p) { return *p; }
+static inline void vf_store_f32(float *p, vf a) { *p = (float)a; }
 #define vf_set vd_set
 #define vf_add vd_add
 #define vf_sub vd_sub
@@ -75,37 +75,53 @@ static inline vfi vf_index(vf z) { return bits64(z) >> 50; }
 static inline vf vf_lookup8(const float *column, vfi i) { return column[i & 7]; }
 static inline vf vf_lookup4(const float *column, vfi i) { return column[4 + (i & 3)]; }
 
-static inline void vf_from_half(const uint16_t *h, float *f)
+static inline vf vf_load_f16(const uint16_t *h)
 {
     uint32_t sign = (uint32_t)(*h & 0x8000) << 16, exp = (*h >> 10) & 31, man = *h & 0x3ff, bits;
-    if (exp == 0) {
-        float v = (float)man * 0x1p-24f;
-        memcpy(&bits, &v, 4);
-    } else {
-        bits = (exp == 31 ? 0x7f800000u : (exp + 112) << 23) | man << 13;
-    }
+    float f = (float)man * 0x1p-24f; /* a subnormal's value */
+    memcpy(&bits, &f, 4);
+    if (exp != 0) bits = (exp == 31 ? 0x7f800000u : (exp + 112) << 23) | man << 13;
     bits |= sign;
-    memcpy(f, &bits, 4);
+    memcpy(&f, &bits, 4);
+    return f;
 }
 
-static inline void vf_to_half(const float *f, uint16_t *h)
+static inline void vf_store_f16(uint16_t *h, vf a)
 {
-    uint32_t bits, sign, round;
-    memcpy(&bits, f, 4);
+    float f = (float)a;
+    uint32_t bits, sign;
+    memcpy(&bits, &f, 4);
     sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffff;
     if (bits >= 0x7f800000) {
         *h = (uint16_t)(sign | 0x7c00 | (bits > 0x7f800000 ? 0x200 | (bits >> 13 & 0x3ff) : 0));
-    } else if (bits < 0x38800000) { /* subnormal in half: let float addition round to a multiple of 2^-24 */
-        float v;
-        memcpy(&v, &bits, 4);
-        v += 0.5f;
-        memcpy(&bits, &v, 4);
+    } else if (bits < 0x38800000) { /* subnormal in half: float addition rounds to a multiple of 2^-24 */
+        memcpy(&f, &bits, 4);
+        f += 0.5f;
+        memcpy(&bits, &f, 4);
         *h = (uint16_t)(sign | (bits - 0x3f000000));
     } else {
-        round = bits + 0xfff + (bits >> 13 & 1) - 0x38000000;
-        *h = (uint16_t)(sign | (round >= 0x0f800000 ? 0x7c00 : round >> 13));
+        bits = bits + 0xfff + (bits >> 13 & 1) - 0x38000000;
+        *h = (uint16_t)(sign | (bits >= 0x0f800000 ? 0x7c00 : bits >> 13));
     }
 }
+
+static inline vf vf_load_bf16(const uint16_t *h) /* bfloat16 is float's upper half */
+{
+    uint32_t bits = (uint32_t)*h << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static inline void vf_store_bf16(uint16_t *h, vf a)
+{
+    float f = (float)a;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    *h = (uint16_t)((f != f ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+static inline void vf_load2_bf16(const uint16_t *h, vf *a, vf *b) { *a = vf_load_bf16(h), *b = vf_load_bf16(h + 1); }
+static inline void vf_store2_bf16(uint16_t *h, vf a, vf b) { vf_store_bf16(h, a), vf_store_bf16(h + 1, b); }
 
 #endif

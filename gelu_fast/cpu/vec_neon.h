@@ -13,8 +13,8 @@ typedef uint32x4_t vfi;
 typedef float64x2_t vd;
 typedef uint64x2_t vdi;
 
-static inline vf vf_load(const float *p) { return vld1q_f32(p); }
-static inline void vf_store(float *p, vf a) { vst1q_f32(p, a); }
+static inline vf vf_load_f32(const float *p) { return vld1q_f32(p); }
+static inline void vf_store_f32(float *p, vf a) { vst1q_f32(p, a); }
 static inline vf vf_set(float a) { return vdupq_n_f32(a); }
 static inline vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
 static inline vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
@@ -60,13 +60,26 @@ static inline vf vf_lookup4(const float *column, vfi i)
 {
     return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(vld1q_f32(column + 4)), vf_bytes(i, 3)));
 }
-static inline void vf_from_half(const uint16_t *h, float *f)
+static inline vf vf_load_f16(const uint16_t *h) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(h))); }
+static inline void vf_store_f16(uint16_t *h, vf a) { vst1_u16(h, vreinterpret_u16_f16(vcvt_f16_f32(a))); }
+/* bfloat16 is float's upper half. Two vectors at once, the even and the odd elements: which lane a number is in does not
+ * matter, and it saves every shuffle. */
+static inline void vf_load2_bf16(const uint16_t *h, vf *even, vf *odd)
 {
-    vst1q_f32(f, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(h))));
+    uint32x4_t bits = vreinterpretq_u32_u16(vld1q_u16(h));
+    *even = vreinterpretq_f32_u32(vshlq_n_u32(bits, 16));
+    *odd = vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(0xffff0000)));
 }
-static inline void vf_to_half(const float *f, uint16_t *h)
+static inline uint32x4_t vf_round_bf16(vf a) /* to nearest even, in the upper half */
 {
-    vst1_u16(h, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(f))));
+    uint32x4_t bits = vreinterpretq_u32_f32(a), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    uint32x4_t even = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
+    return vbslq_u32(vceqq_f32(a, a), even, vorrq_u32(bits, vdupq_n_u32(0x400000)));
+}
+static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
+{
+    uint32x4_t high = vandq_u32(vf_round_bf16(odd), vdupq_n_u32(0xffff0000));
+    vst1q_u16(h, vreinterpretq_u16_u32(vorrq_u32(vshrq_n_u32(vf_round_bf16(even), 16), high)));
 }
 
 static inline vd vd_load(const double *p) { return vld1q_f64(p); }
