@@ -158,7 +158,7 @@ def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
         segments.append(fit(func, a, b, degree, digits, rounded_first, pinned, keeps_low=j >= plain_below))
     return {
         "scale": hexed(scale), "offset": hexed(offset), "t_max": hexed(t_max), "degree": degree,
-        "careful": dtype == "f32" and (form, order) in F32_CAREFUL,
+        "plain": plain_below, "careful": dtype == "f32" and (form, order) in F32_CAREFUL,
         "intervals": [(float(a), float(b)) for a, b in intervals],
         "errors": [float(f"{s.error:.2e}") for s in segments],
         "rows": [[hexed(s.centre), *(hexed(c) for c in s.coefs)] for s in segments],
@@ -210,7 +210,8 @@ def render_python(data: dict[str, dict[str, Any]]) -> str:
     out = [
         '"""Every number of every approximation; made by generate_coefficients.py, which says what they mean."""',
         "# ruff: noqa",
-        "# Per table: rows[segment] = [centre, c0, c1, ...]; errors: of the rounded polynomial, relative to F or P.",
+        "# Per table: rows[segment] = [centre, c0, c1, ...], the first `plain` segments fit F, the others P; errors: of the",
+        "# rounded polynomial, relative.",
         "# exp: 1 - exp(-r) = sum coefs[k]*r**k.", "",
     ]  # fmt: skip
     for dtype, parts in data.items():
@@ -220,7 +221,7 @@ def render_python(data: dict[str, dict[str, Any]]) -> str:
         out.append(f"{name}_TABLES = {{")
         for key, table in parts["tables"].items():
             out.append(f"    {key!r}: {{")
-            out += [f'        "{k}": {table[k]!r},' for k in ("scale", "offset", "t_max", "degree", "careful")]
+            out += [f'        "{k}": {table[k]!r},' for k in ("scale", "offset", "t_max", "degree", "plain", "careful")]
             out += [f'        "{k}": [{", ".join(map(repr, table[k]))}],' for k in ("intervals", "errors")]
             out += ['        "rows": [', *(f"            {row!r}," for row in table["rows"]), "        ],", "    },"]
         out += ["}", ""]
