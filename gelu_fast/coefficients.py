@@ -1,7 +1,7 @@
 """Every number of every approximation; made by generate_coefficients.py, which says what they mean."""
 # ruff: noqa
-# Per table: rows[segment] = [centre, c0, c1, ...], the first `plain` segments fit F, the others P; errors: of the
-# rounded polynomial, relative.
+# Per table: rows[segment] = [centre, c0, c1, ...]; the first `plain` segments fit F, the others P.
+# errors: of the rounded polynomial, relative.
 # exp: 1 - exp(-r) = sum coefs[k]*r**k.
 
 F32_CONSTANTS = {

@@ -210,8 +210,8 @@ def render_python(data: dict[str, dict[str, Any]]) -> str:
     out = [
         '"""Every number of every approximation; made by generate_coefficients.py, which says what they mean."""',
         "# ruff: noqa",
-        "# Per table: rows[segment] = [centre, c0, c1, ...], the first `plain` segments fit F, the others P; errors: of the",
-        "# rounded polynomial, relative.",
+        "# Per table: rows[segment] = [centre, c0, c1, ...]; the first `plain` segments fit F, the others P.",
+        "# errors: of the rounded polynomial, relative.",
         "# exp: 1 - exp(-r) = sum coefs[k]*r**k.", "",
     ]  # fmt: skip
     for dtype, parts in data.items():

@@ -84,6 +84,33 @@ def test_every_work_with_the_real_peers(what, column):
     assert all("Error" not in reason for reason in cell.notes.values()), cell.notes
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_thread_settings_hold_in_each_turn(threads):
+    torch = pytest.importorskip("torch")
+    seen = []
+
+    class Meddler(Peer):  # as Numba's start does to torch
+        name = "meddler"
+
+        def bind(self, what, x, dy, threads):
+            torch.set_num_threads(3)
+            return [Contender(self.name, lambda: gf.gelu(x), lambda: gf.gelu(x))]
+
+    class Watched(type(HERE[0])):
+        def bind(self, what, x, dy, threads):
+            (contender,) = super().bind(what, x, dy, threads)
+            call = lambda: (seen.append(torch.get_num_threads()), contender.call())  # noqa: E731
+            return [Contender("torch", call, contender.result)]
+
+    before = torch.get_num_threads()
+    try:
+        measure(work.EXACT, [Watched(), Meddler()], column=work.Column(500, threads))
+    finally:
+        torch.set_num_threads(before)
+    assert HERE[0].name == "torch"
+    assert set(seen) == {threads}
+
+
 def test_absent_peers_are_named():
     class NotThere(Peer):
         name = "fancy library"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,21 @@ class Cell:
         return found
 
 
+def _scoped(contender: Contender, peer: Peer, threads: int) -> Contender:
+    """With the peer's thread setting made anew for each turn.
+
+    Made once for the whole cell, it did not last: Numba's start raises the OpenMP setting that it shares with torch,
+    and torch's "one thread" was two from then on.
+    """
+
+    @contextlib.contextmanager
+    def scope() -> Iterator[None]:
+        with peer.scope(threads), contender.scope():
+            yield
+
+    return replace(contender, scope=scope)
+
+
 def measure(
     work: Work,
     column: Column,
@@ -180,9 +195,10 @@ def measure(
         contenders.append(limit)
         for peer in peers:
             try:
-                scopes.enter_context(peer.scope(column.threads))
-                bound = peer.bind(work, x, dy, column.threads)
+                with peer.scope(column.threads):
+                    bound = peer.bind(work, x, dy, column.threads)
                 for contender in bound:
+                    contender = _scoped(contender, peer, column.threads)
                     with contender.scope():
                         contender.call()
                     verdict = check(work, x, dy, contender.result(), exact, ours=False, step=step)
