@@ -141,7 +141,7 @@ def test_json(found, tmp_path):
     assert os.listdir(tmp_path) == ["speed.json"]
     read = json.loads(path.read_text())
     assert read["schema"] == 1
-    assert {"cpu", "caches", "cpus", "isa", "versions", "settings", "load"} <= set(read["machine"])
+    assert {"cpu", "caches", "cpus", "isa", "versions", "settings", "load", "cpus_taken_by_others"} <= set(read["machine"])
     assert read["machine"]["versions"]["numpy"] == np.__version__
     assert read["absent"]["fancy library"] == "not installed"
     assert [c["data"] for c in read["data"]] == [d for d in data.DATA if d not in read["absent"]]
@@ -168,6 +168,9 @@ def test_tables(found):
     assert "absent: fancy library: not installed" in printed
     assert "N(0,4)" in printed
     assert "targets met" in printed
+    busy = found.machine["cpus_taken_by_others"] or 0
+    assert ("NOT QUIET" in printed) == (busy > 0.1)
+    assert -0.5 < busy <= os.cpu_count()
     if HERE:
         assert "no row: " in printed
 

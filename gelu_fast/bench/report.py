@@ -20,6 +20,9 @@ from .isa import LIMITS, UNLIMITED, limited_to
 from .suites import Results
 from .work import COLUMNS, COPY_TARGETS, DATA_FLOOR, DATA_TARGETS, EXACT, FRONT_DOOR_NS, MIDDLE, TARGETS
 
+# CPUs that others may take on average before the report warns.
+_QUIET = 0.1
+
 
 def targets(found: Results) -> list[dict[str, Any]]:
     """Measured against wanted, one entry per target.
@@ -112,6 +115,12 @@ def _heading(found: Results, console: Console) -> None:
     console.print(f"{m['cpu']}, {m['cpus']} CPUs, caches of one: {caches or 'unknown'}; {m['system']}")
     console.print(f"ISA {m['isa']} (torch: {m.get('torch_isa', 'absent')}); Python {m['python']}, {versions}")
     console.print(f"load {m['load']} at the start, {m['load_at_end']} at the end; settings {m['settings'] or 'none'}")
+    if (m["cpus_taken_by_others"] or 0) > _QUIET:
+        console.print(
+            f"NOT QUIET: other processes took {m['cpus_taken_by_others']} CPUs on average; don't trust these figures, "
+            "and least of all those on several threads.",
+            style="red",
+        )
     if any(limited_to(isa) for isa in LIMITS):
         console.print(f"Limited by --isa; {UNLIMITED}.")
     console.print("Times are medians of turns taken in alternation, ± is the interquartile range; every answer was")

@@ -130,7 +130,7 @@ def execute(wanted: Plan, peers: Sequence[Peer], absent: dict[str, str], say: Sa
     -------
     Results
     """
-    start = time.monotonic()
+    start, others = time.monotonic(), machine.others_seconds()
     found = Results(wanted.mode, machine.describe(peers), dict(absent))
     for work in wanted.works:
         taking_part = _without_compilers(peers, work, wanted)
@@ -166,6 +166,9 @@ def execute(wanted: Plan, peers: Sequence[Peer], absent: dict[str, str], say: Sa
                 found.sweep.append(measure(work, Column(size, threads), taking_part, wanted.sweep_effort))
     found.machine["load_at_end"] = machine.load_average()
     found.seconds = time.monotonic() - start
+    after = machine.others_seconds()
+    busy = None if others is None or after is None else round((after - others) / found.seconds, 2)
+    found.machine["cpus_taken_by_others"] = busy
     return found
 
 
