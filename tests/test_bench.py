@@ -141,7 +141,8 @@ def test_json(found, tmp_path):
     assert os.listdir(tmp_path) == ["speed.json"]
     read = json.loads(path.read_text())
     assert read["schema"] == 1
-    assert {"cpu", "caches", "cpus", "isa", "versions", "settings", "load", "cpus_taken_by_others"} <= set(read["machine"])
+    wanted = {"cpu", "caches", "cpus", "isa", "versions", "settings", "load", "cpus_taken_by_others"}
+    assert wanted <= set(read["machine"])
     assert read["machine"]["versions"]["numpy"] == np.__version__
     assert read["absent"]["fancy library"] == "not installed"
     assert [c["data"] for c in read["data"]] == [d for d in data.DATA if d not in read["absent"]]
