@@ -45,7 +45,7 @@ bench-full: $(BUILD)
 accuracy: $(BUILD)
 	$(BIN)/gelu-fast accuracy
 
-# All 2^32 float32 inputs of each function; resumes where it was stopped. About an hour on two cores.
+# All 2^32 float32 inputs of each function; resumes where it was stopped. Half an hour on one core.
 accuracy-exhaustive: $(BUILD)
 	$(BIN)/gelu-fast accuracy --exhaustive all --output accuracy-results
 

@@ -182,8 +182,7 @@ def _fits(out: Any, x: Any) -> bool:
 def _call(function: np.ufunc, arrays: dict[str, Any], out: Any, backend: str | None) -> Any:
     """The general case: any array-like, `out`, a backend by name."""
     if backend not in (None, "cython"):
-        known = "None or 'cython'"
-        raise ValueError(f"backend: expected {known}, got {backend!r}")
+        raise ValueError(f"backend: expected None or 'cython', got {backend!r}")
     # Other libraries' arrays answer for themselves through __array_ufunc__ (masked, pandas, xarray, dask).
     foreign = any(hasattr(type(a), "__array_ufunc__") and not isinstance(a, np.ndarray | np.generic)
                   for a in arrays.values())  # fmt: skip

@@ -64,7 +64,7 @@ def reference(x: float, form: str) -> float:
     Returns
     -------
     float
-        Within a few hundred ULP (the exponential's argument is rounded once); meant for checking models.
+        Within 2,000 ULP of any normal result (the exponential's argument is rounded); meant for checking models.
     """
     if math.isnan(x):
         return x

@@ -10,8 +10,8 @@ its polynomial in u = t - centre, multiply by E = exp(-y(t)) where the segment s
     order 1   F = f'(-t)             f'(x)  = F if x < 0 else 1 - F
     order 2   F = f''(t), even       f''(x) = F
 
-with y = t^2/2 for the exact form, 2*sqrt(2/pi)*(t + 0.044715 t^3) for tanh, 1.702 t for quick. Near t = 0 float32
-fits F itself (no exponential: the common case is a polynomial and table look-ups); elsewhere the fit is of P = F/E.
+with y = t^2/2 for the exact form, 2*sqrt(2/pi)*(t + 0.044715 t^3) for tanh, 1.702 t for quick. Near t = 0 the
+fit is of F itself (no exponential: the common case is a polynomial and table look-ups), elsewhere of P = F/E.
 
 A relative (weighted) minimax fit is made by Remez exchange (minimax.py); the centre c is chosen so that F(c) is very
 nearly a number of the dtype and the leading coefficient costs no rounding; the other leading coefficients are rounded

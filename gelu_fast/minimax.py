@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import mpmath as mp
@@ -116,20 +117,20 @@ def fit(
     """One segment: P(u) = sum coefs[k] u^k near func(centre + u) on [a, b], relative minimax.
 
     pinned: the root of func in or next to [a, b], which becomes the centre.
-    keeps_low: the kernel keeps what rounding P leaves over, for which c0 - P must be exact (float32).
+    keeps_low: the kernel keeps what rounding P leaves over, for which c0 - P must be exact.
     Float32: of several centres, the one whose evaluation errs least when it is simulated.
     """
+    at = partial(fit_at, func=func, a=a, b=b, degree=degree, digits=digits, rounded_first=rounded_first)
     if pinned is not None:
         centre = nearest(pinned, digits)
         given = [mp.mpf(0), nearest(func(mp.mpf(2) ** -200) * mp.mpf(2) ** 200, digits)] if centre == 0 else None
-        return fit_at(centre, func, a, b, degree, digits, rounded_first, given, is_root=True)
+        return at(centre, given=given, is_root=True)
     if digits > 24:
         middle = min((a + b) / 2, a * mp.mpf("1.25") + 1)  # t - centre is to be exact in a long last segment too
         bits = digits - 4 if keeps_low else digits
-        return fit_at(good_centre(func, middle, digits, bits), func, a, b, degree, digits, rounded_first)
+        return at(good_centre(func, middle, digits, bits))
     bits = digits - 3 if keeps_low else digits
-    found = [fit_at(good_centre(func, a + (b - a) * k / 20, digits, bits), func, a, b, degree, digits, rounded_first)
-             for k in (2, 5, 8, 10, 12, 15, 18)]  # fmt: skip
+    found = [at(good_centre(func, a + (b - a) * k / 20, digits, bits)) for k in (2, 5, 8, 10, 12, 15, 18)]
     return min(found, key=lambda s: simulate(s, func, a, b, keeps_low))
 
 

@@ -136,9 +136,10 @@ void gf_init(void)
 }
 
 #ifdef _OPENMP
-/* A thread is worth starting for this many bytes of input: below it the fork and join (3 to 10 us) eats the gain. */
+/* A thread is worth starting for this many bytes of input. On two idle CPUs fork and join cost under 2 us (384 KB of
+ * float32: 34 us on one thread, 18.6 on two), but up to 8 ms where others use the CPUs, so small calls stay on one. */
 #define GF_BYTES_PER_THREAD (192 * 1024)
-#define GF_ALIGN 256 /* elements: no two threads write one cache line, whatever the dtype */
+#define GF_ALIGN 256 /* elements: threads share no cache line of an aligned array, whatever the dtype */
 #endif
 
 enum { UNARY, PRODUCT, WITH_GRAD }; /* x -> f; (dy, x) -> dy*f'; x -> (f, f') */

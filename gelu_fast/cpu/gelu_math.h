@@ -49,7 +49,7 @@ enum { GF_none, GF_tanh, GF_quick };
         }                                                                                                           \
         y = V##_mul(a, b);                                                                                          \
         *n = V##_round(V##_mul(y, V##_set(GF_##F##_INV_LN2)));                                                      \
-        head = V##_fnma(*n, V##_set(GF_##F##_LN2_HI), y); /* y - n*ln2_hi, exact */                           \
+        head = V##_fnma(*n, V##_set(GF_##F##_LN2_HI), y); /* y - n*ln2_hi, exact */                                 \
         *low = V##_fnma(*n, V##_set(GF_##F##_LN2_LO), V##_fms(a, b, y));                                            \
         if (form != GF_none) *low = V##_fma(t, more, *low);                                                         \
         *r = V##_add(head, *low);                                                                                   \
@@ -67,7 +67,7 @@ enum { GF_none, GF_tanh, GF_quick };
         p = V##_less(p, q, V##_fnma(low, q, low));                                                                  \
         return V##_mul(V##_mul(p, V##_exp2i(V##_sub(V##_set((V##_scalar)up), n))), V##_set((V##_scalar)down));      \
     }                                                                                                               \
-    /* c0 + u*(c1 + u*q2). careful: what rounding the bracket left over is added in. fms is exact in plain C too. */  \
+    /* c0 + u*(c1 + u*q2). careful: what rounding the bracket left over is added in. fms is exact in plain C too. */ \
     GF_INLINE V V##_last_terms(V c0, V c1, V u, V q2, int careful, V *low)                                          \
     {                                                                                                               \
         V q = V##_fma(q2, u, c1), p;                                                                                \
@@ -134,7 +134,7 @@ GF_INLINE vd vd_poly(const double (*rows)[12], vd t, vdi i, vd *low)
         vfi i = vf_index(vf_min(vf_set(0x1.fffffep3f), z));                                                         \
         vf low, p = vf_poly8(gf_##form##order##_f32, GF_DEGREE_##form##order##_f32,                                 \
                              GF_CAREFUL_##form##order##_f32, t, i, &low);                                           \
-        p = vf_times_exp(GF_##form, p, vf_where_ge(z, 8, low), vf_where_ge(z, 8, t), 64, 0x1p-64);           \
+        p = vf_times_exp(GF_##form, p, vf_where_ge(z, 8, low), vf_where_ge(z, 8, t), 64, 0x1p-64);                  \
         return vf_combine(order, x, p);                                                                             \
     }                                                                                                               \
     GF_INLINE vd form##order##_f64(vd x)                                                                            \
