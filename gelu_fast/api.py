@@ -26,6 +26,7 @@ _WITH_GRAD = {
 
 # What NumPy's own float ufuncs make of an integer or bool of this many bytes.
 _PROMOTED = {1: np.dtype(np.float16), 2: np.dtype(np.float32), 4: np.dtype(np.float64), 8: np.dtype(np.float64)}
+_ndarray, _F32 = np.ndarray, np.dtype(np.float32)
 _FLOATS: set[np.dtype[Any]] = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
 if bfloat16 is not None:
     _FLOATS.add(bfloat16)
@@ -67,10 +68,7 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | N
     error, over every input, is 2 ULP in float32 and float64; 16-bit types are computed in float32 and rounded once.
     Source: Hendrycks & Gimpel, https://arxiv.org/abs/1606.08415.
     """
-    function = _form(_GELU, approximate)
-    if backend is None and type(x) is np.ndarray and x.dtype in _FLOATS and (out is None or _fits(out, x)):
-        return function(x) if out is None else function(x, out)
-    return _call(function, {"x": x}, out, backend)
+    return _unary(_GELU, x, approximate, out, backend)
 
 
 def gelu_grad(x: Any, approximate: str = "none", *, out: Any = None, backend: str | None = None) -> Any:
@@ -83,10 +81,7 @@ def gelu_grad(x: Any, approximate: str = "none", *, out: Any = None, backend: st
     gelu′(±inf) = 1, 0. Error bound: 2 ULP in float32 and float64.
     ``"none"``: Φ(x) + x·φ(x). ``"tanh"``, ``"quick"``: σ(v)·(1 + x·v′·σ(−v)) with v = 2√(2/π)(x + 0.044715x³), 1.702x.
     """
-    function = _form(_GRAD, approximate)
-    if backend is None and type(x) is np.ndarray and x.dtype in _FLOATS and (out is None or _fits(out, x)):
-        return function(x) if out is None else function(x, out)
-    return _call(function, {"x": x}, out, backend)
+    return _unary(_GRAD, x, approximate, out, backend)
 
 
 def gelu_grad2(x: Any, approximate: str = "none", *, out: Any = None, backend: str | None = None) -> Any:
@@ -98,10 +93,7 @@ def gelu_grad2(x: Any, approximate: str = "none", *, out: Any = None, backend: s
     -----
     gelu″(±inf) = 0. Error bound: 2 ULP in float32 and float64. ``"none"``: φ(x)·(2 − x²).
     """
-    function = _form(_GRAD2, approximate)
-    if backend is None and type(x) is np.ndarray and x.dtype in _FLOATS and (out is None or _fits(out, x)):
-        return function(x) if out is None else function(x, out)
-    return _call(function, {"x": x}, out, backend)
+    return _unary(_GRAD2, x, approximate, out, backend)
 
 
 def gelu_backward(
@@ -131,17 +123,24 @@ def gelu_backward(
     IEEE product, so inf·0 is nan. Error bound: 4.5 ULP (two roundings); equal bits to ``dy * gelu_grad(x)`` in
     float32 and float64.
     """
-    function = _form(_BACKWARD, approximate)
+    try:
+        function = _BACKWARD[approximate]
+    except (KeyError, TypeError):
+        raise _unknown(approximate) from None
     if (
         backend is None
-        and type(x) is np.ndarray
-        and type(dy) is np.ndarray
-        and x.dtype in _FLOATS
-        and dy.dtype is x.dtype
+        and type(x) is type(dy) is _ndarray
+        and ((dtype := x.dtype) is _F32 or dtype in _FLOATS)
+        and dy.dtype is dtype
         and dy.shape == x.shape
-        and (out is None or _fits(out, x))
     ):
-        return function(dy, x) if out is None else function(dy, x, out)
+        if out is None:
+            return function(dy, x)
+        if type(out) is _ndarray and out.dtype is dtype and out.shape == x.shape:
+            try:
+                return function(dy, x, out=out)
+            except ValueError:  # read-only
+                pass
     return _call(function, {"dy": dy, "x": x}, out, backend)
 
 
@@ -163,20 +162,33 @@ def gelu_with_grad(x: Any, approximate: str = "none") -> tuple[Any, Any]:
     TypeError, ValueError
         As `gelu`.
     """
-    value, derivative = _call(_form(_WITH_GRAD, approximate), {"x": x}, None, None)
+    try:
+        function = _WITH_GRAD[approximate]
+    except (KeyError, TypeError):
+        raise _unknown(approximate) from None
+    value, derivative = _call(function, {"x": x}, None, None)
     return value, derivative
 
 
-def _form(table: dict[str, np.ufunc], approximate: str) -> np.ufunc:
+def _unary(table: dict[str, np.ufunc], x: Any, approximate: str, out: Any, backend: str | None) -> Any:
     try:
-        return table[approximate]
+        function = table[approximate]
     except (KeyError, TypeError):
-        raise ValueError(f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}") from None
+        raise _unknown(approximate) from None
+    # The usual call, at a few tenths of a microsecond (_check_out: five).
+    if backend is None and type(x) is _ndarray and ((dtype := x.dtype) is _F32 or dtype in _FLOATS):
+        if out is None:
+            return function(x)
+        if type(out) is _ndarray and out.dtype is dtype and out.shape == x.shape:
+            try:
+                return function(x, out=out)
+            except ValueError:  # read-only
+                pass
+    return _call(function, {"x": x}, out, backend)
 
 
-def _fits(out: Any, x: Any) -> bool:
-    """Whether `out` needs no further look: the common case costs a few tenths of a microsecond (_check_out: five)."""
-    return type(out) is np.ndarray and out.dtype is x.dtype and out.shape == x.shape and out.flags.writeable
+def _unknown(approximate: Any) -> ValueError:
+    return ValueError(f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}")
 
 
 def _call(function: np.ufunc, arrays: dict[str, Any], out: Any, backend: str | None) -> Any:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import mpmath as mp
+import numpy as np
 
 try:
     from .minimax import Real, fit, fit_at, nearest
@@ -42,6 +43,8 @@ TANH_CUBIC = mp.mpf("0.044715")
 QUICK_SLOPE = mp.mpf("1.702")
 FORMS = ("none", "tanh", "quick")
 
+# A layout of tables and its dtype: AVX-512 looks up 16 or 32 numbers in one instruction, the others 4 or 8.
+LAYOUTS = {"f32": "f32", "f32x32": "f32", "f64": "f64", "f64x16": "f64"}
 DIGITS = {"f32": 24, "f64": 53}
 
 # Where F(t) has rounded to zero for good, for every order: t is clamped there.
@@ -50,25 +53,36 @@ T_MAX: dict[str, dict[str, int | str]] = {
     "f64": {"none": 39, "tanh": 22, "quick": 444},
 }
 
-# float32: z = t*scale + offset picks the segment. Four of equal width while z < 8 (a fit of F), four twice as wide
-# beyond (a fit of P, to be multiplied by E); the last reaches to t_max. The offset puts roots well inside a segment.
+# float32: z = t*scale + offset picks the segment. Half of them, of equal width, while z < 8 (a fit of F), half twice as
+# wide beyond (a fit of P, to be multiplied by E); the last reaches to t_max. The offset puts roots well inside a segment.
 # quick has poles at t = 1.85i, which its higher degrees pay for; exact and tanh would need only slightly more.
-F32: dict[tuple[str, int], tuple[str, str, int]] = {  # (form, order): (scale, offset, degree)
-    ("none", 0): ("1.28", "4.0625", 7), ("none", 1): ("1.3125", "4.5", 8), ("none", 2): ("1.3125", "4.65625", 8),
-    ("tanh", 0): ("1.3125", "4", 7), ("tanh", 1): ("1.375", "4.5", 8), ("tanh", 2): ("1.375", "4.5625", 8),
-    ("quick", 0): ("1.0", "4.25", 9), ("quick", 1): ("1.0", "4.75", 10), ("quick", 2): ("1.0", "4.21875", 10),
+# (form, order): (scale, offset, degree)
+SEGMENTS = {"f32": 8, "f32x32": 32}
+F32: dict[str, dict[tuple[str, int], tuple[str, str, int]]] = {
+    "f32": {
+        ("none", 0): ("1.28", "4.0625", 7), ("none", 1): ("1.3125", "4.5", 8), ("none", 2): ("1.3125", "4.65625", 8),
+        ("tanh", 0): ("1.3125", "4", 7), ("tanh", 1): ("1.375", "4.5", 8), ("tanh", 2): ("1.375", "4.5625", 8),
+        ("quick", 0): ("1.0", "4.25", 9), ("quick", 1): ("1.0", "4.75", 10), ("quick", 2): ("1.0", "4.21875", 10),
+    },
+    "f32x32": {
+        ("none", 0): ("1.125", "4", 5), ("none", 1): ("1.25", "4", 5), ("none", 2): ("1.1875", "4", 6),
+        ("tanh", 0): ("1.125", "4", 5), ("tanh", 1): ("1.25", "4", 5), ("tanh", 2): ("1.1875", "4", 6),
+        ("quick", 0): ("1", "4", 6), ("quick", 1): ("1.1875", "4", 6), ("quick", 2): ("1", "4", 7),
+    },
 }  # fmt: skip
 
 # Where c1, at the root, happens to lie near the middle of two floats, the evaluation must lose less.
-F32_CAREFUL = {("quick", 2)}
+F32_CAREFUL = {("f32", "quick", 2)}
 
 # float64: z = t + F64_OFFSET, 32 segments per binade of z: an eighth wide while z < 8 (fits of F), twice as wide up to
 # 16 and so on (fits of P). quick's last one begins where E has fallen below 2^-60 and P is t or a constant times it.
 F64_OFFSET, F64_PER_BINADE, F64_DEGREE = mp.mpf("4.542"), 32, 10
+# For z < 8, AVX-512 has sixteen segments of its own, by t*scale + 4: few enough to look up in two registers.
+F64X16_SCALE, F64X16_DEGREE = mp.mpf("1.15"), {"none": 11, "tanh": 11, "quick": 12}
 F64_LAST = {"none": 39, "tanh": 22, "quick": 30}
-EXP_DEGREE = {"f32": 6, "f64": 11}
-# Bits left for n in ln2's leading part: n*LN2_HI must be exact.
-N_BITS = {"f32": 8, "f64": 11}
+EXP_DEGREE = {"f32": 4, "f64": 11}
+# Bits left for n in the logarithm's leading part: n*LN2_HI must be exact. (float32 counts eighths, to 151.)
+N_BITS = {"f32": 11, "f64": 11}
 
 
 # -- the functions ---------------------------------------------------------------------------------------------------
@@ -99,9 +113,33 @@ def scaled(form: str, order: int, t: Real) -> Real:
     return q**3 * ((2 * slope + t * bend) * (1 + e) - t * slope * slope * (1 - e))
 
 
+def exp_scale() -> float:
+    """The float s in [1, 2) for which s * 2^(j/8), j < 8, are as near to floats as can be: within 2^-27, relative."""
+    s = np.arange(1 << 23, dtype=np.float64) * 2.0**-23 + 1
+    worst = np.zeros_like(s)
+    for j in range(1, 8):
+        value = s * 2 ** (j / 8)
+        np.maximum(worst, np.abs(value.astype(np.float32) / value - 1), out=worst)
+    return float(s[np.argmin(worst)])
+
+
+EXP_SCALE = exp_scale()
+
+
+def rescaled(form: str, order: int, t: Real) -> Real:
+    """P(t) / EXP_SCALE."""
+    return scaled(form, order, t) / EXP_SCALE
+
+
 def plain(form: str, order: int, t: Real) -> Real:
     """F(t)."""
     return scaled(form, order, t) * mp.exp(-exponent(form, t))
+
+
+def smallest_normal(form: str, order: int) -> Real:
+    """Where |F| falls to the smallest normal float32."""
+    tiny, start = -126 * mp.log(2), {"none": "13.3", "tanh": "10", "quick": "54"}[form]
+    return mp.findroot(lambda t: mp.log(abs(scaled(form, order, t))) - exponent(form, t) - tiny, mp.mpf(start))
 
 
 _ROOT_NEAR = {0: 0.0, 1: 0.7518, 2: 1.4142}
@@ -116,11 +154,12 @@ def root(form: str, order: int) -> Real:
 
 # -- the tables ------------------------------------------------------------------------------------------------------
 
-def f32_intervals(scale: Real, offset: Real, t_max: Real) -> list[tuple[Real, Real]]:
-    """The eight (a, b) of a float32 table, in order of t."""
-    edges = [4, 5, 6, 7, 8, 10, 12, 14]
+def f32_intervals(count: int, scale: Real, offset: Real, last: Real) -> list[tuple[Real, Real]]:
+    """The (a, b) of a float32 table, in order of t; the last is fitted up to `last`, if it is not narrower."""
+    edges = [start * (1 + mp.mpf(2 * k) / count) for start in (4, 8) for k in range(count // 2)]
     starts = [max((z - offset) / scale, mp.mpf(0)) for z in edges]
-    return list(zip(starts, [*starts[1:], t_max], strict=True))
+    last = max(last, (16 - offset) / scale)
+    return list(zip(starts, [*starts[1:], last], strict=True))
 
 
 def f64_intervals(last: Real, t_max: Real) -> list[tuple[Real, Real]]:
@@ -137,13 +176,21 @@ def f64_intervals(last: Real, t_max: Real) -> list[tuple[Real, Real]]:
     return out
 
 
-def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
+def make_table(layout: str, form: str, order: int) -> dict[str, Any]:
     """Everything one kernel needs, as plain Python data (hex floats as strings)."""
+    dtype = LAYOUTS[layout]
     digits, t_max = DIGITS[dtype], mp.mpf(T_MAX[dtype][form])
     if dtype == "f32":
-        scale, offset, degree = F32[form, order]
+        scale, offset, degree = F32[layout][form, order]
         scale, offset = nearest(mp.mpf(scale), 24), nearest(mp.mpf(offset), 24)
-        intervals, plain_below = f32_intervals(scale, offset, t_max), 4
+        plain_below = SEGMENTS[layout] // 2
+        # Not to t_max: beyond, where F is subnormal, less accuracy is needed, by more than the extrapolation loses.
+        intervals = f32_intervals(SEGMENTS[layout], scale, offset, smallest_normal(form, order))
+    elif layout == "f64x16":
+        scale, offset, degree = nearest(F64X16_SCALE, 53), mp.mpf(4), F64X16_DEGREE[form]
+        plain_below = 16
+        edges = [k / scale / 4 for k in range(16)]
+        intervals = list(zip(edges, [*edges[1:], 8 - F64_OFFSET], strict=True))
     else:
         scale, offset, degree = mp.mpf(1), nearest(F64_OFFSET, 53), F64_DEGREE
         intervals = f64_intervals(F64_LAST[form], t_max)
@@ -152,13 +199,13 @@ def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
     segments = []
     for j, (a, b) in enumerate(intervals):
         near_root = a - mp.mpf(2) ** -6 <= zero <= b + mp.mpf(2) ** -6
-        func = partial(plain if j < plain_below else scaled, form, order)
+        func = partial(plain if j < plain_below else scaled if dtype == "f64" else rescaled, form, order)
         rounded_first = degree if dtype == "f32" else 2
         pinned = zero if near_root else None
-        segments.append(fit(func, a, b, degree, digits, rounded_first, pinned, keeps_low=j >= plain_below))
+        segments.append(fit(func, a, b, degree, digits, rounded_first, pinned, keeps_low=dtype == "f64" and j >= plain_below))
     return {
         "scale": hexed(scale), "offset": hexed(offset), "t_max": hexed(t_max), "degree": degree,
-        "plain": plain_below, "careful": dtype == "f32" and (form, order) in F32_CAREFUL,
+        "plain": plain_below, "careful": (layout, form, order) in F32_CAREFUL,
         "intervals": [(float(a), float(b)) for a, b in intervals],
         "errors": [float(f"{s.error:.2e}") for s in segments],
         "rows": [[hexed(s.centre), *(hexed(c) for c in s.coefs)] for s in segments],
@@ -166,23 +213,36 @@ def make_table(dtype: str, form: str, order: int) -> dict[str, Any]:
 
 
 def make_exp(dtype: str) -> dict[str, Any]:
-    """1 - exp(-r) = r + sum c_k r^k, k >= 2, on |r| <= ln2/2 (and a little over); relative to exp(-r)."""
-    half = mp.log(2) / 2 * mp.mpf("1.001")
-    degree = EXP_DEGREE[dtype]
-    s = fit_at(mp.mpf(0), lambda r: mp.exp(-r), -half, half, degree, DIGITS[dtype], 2, [mp.mpf(1), mp.mpf(-1)])
-    coefs = [mp.mpf(0), mp.mpf(1), *(-c for c in s.coefs[2:])]
-    return {"degree": degree, "interval": (float(-half), float(half)), "error": float(f"{s.error:.2e}"),
-            "coefs": [hexed(c) for c in coefs]}  # fmt: skip
+    """The exponential's polynomial; relative to the exponential.
+
+    float64: 1 - exp(-r) = r + sum c_k r^k, k >= 2, on |r| <= ln2/2 (and a little over).
+    float32: exp(r/2) - 1 = sum c_k r^k, k >= 1, on 0 <= r <= ln4/8 (and a little over), and EXP_SCALE * 2^(j/8).
+    """
+    degree, out = EXP_DEGREE[dtype], {}
+    if dtype == "f32":
+        low, high = -mp.log(4) / 8 / 100, mp.log(4) / 8 * mp.mpf("1.01")
+        s = fit_at(mp.mpf(0), lambda r: mp.exp(r / 2), low, high, degree, DIGITS[dtype], 2, [mp.mpf(1)])
+        coefs = [mp.mpf(0), *s.coefs[1:]]
+        out["scale"] = EXP_SCALE.hex()
+        out["table"] = [float(np.float32(EXP_SCALE * 2 ** (j / 8))).hex() for j in range(8)]
+    else:
+        high = mp.log(2) / 2 * mp.mpf("1.001")
+        low = -high
+        s = fit_at(mp.mpf(0), lambda r: mp.exp(-r), low, high, degree, DIGITS[dtype], 2, [mp.mpf(1), mp.mpf(-1)])
+        coefs = [mp.mpf(0), mp.mpf(1), *(-c for c in s.coefs[2:])]
+    return {"degree": degree, "interval": (float(low), float(high)), "error": float(f"{s.error:.2e}"),
+            "coefs": [hexed(c) for c in coefs], **out}  # fmt: skip
 
 
 def make_constants(dtype: str) -> dict[str, str]:
-    """The exponents' constants; *_LO is what rounding *_HI left over."""
+    """The exponents' constants; *_LO is what rounding *_HI left over. float32's are of w = 2y, so twice as large."""
     digits = DIGITS[dtype]
-    cubic = TANH_SLOPE * TANH_CUBIC
-    out = {"INV_LN2": hexed(nearest(1 / mp.log(2), digits))}
+    log, times = ("LN4", 2) if dtype == "f32" else ("LN2", 1)
+    slope, cubic = times * TANH_SLOPE, times * TANH_SLOPE * TANH_CUBIC
+    out = {f"INV_{log}": hexed(nearest(1 / (times * mp.log(2)), digits))}
     for name, value, bits in (
-        ("LN2", mp.log(2), digits - N_BITS[dtype]), ("TANH_SLOPE", TANH_SLOPE, digits),
-        ("TANH_CUBIC", cubic, digits), ("QUICK_SLOPE", QUICK_SLOPE, digits),
+        (log, times * mp.log(2), digits - N_BITS[dtype]), ("TANH_SLOPE", slope, 21 if dtype == "f32" else digits),
+        ("TANH_CUBIC", cubic, digits), ("QUICK", times * QUICK_SLOPE, digits),
     ):  # fmt: skip
         high = nearest(value, bits)
         out[name + "_HI"], out[name + "_LO"] = hexed(high), hexed(nearest(value - high, digits))
@@ -195,12 +255,15 @@ def hexed(value: Real) -> str:
 
 def generate() -> dict[str, dict[str, Any]]:
     """All the numbers: {"f32": {...}, "f64": {...}}. About two CPU minutes, spread over the CPUs."""
-    keys = [(dtype, form, order) for dtype in DIGITS for form in FORMS for order in (0, 1, 2)]
+    keys = [(layout, form, order) for layout in LAYOUTS for form in FORMS for order in (0, 1, 2)]
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         tables = dict(zip(keys, pool.map(make_table, *zip(*keys, strict=True)), strict=True))
     return {dtype: {
         "constants": make_constants(dtype), "exp": make_exp(dtype),
-        "tables": {(form, order): tables[dtype, form, order] for form in FORMS for order in (0, 1, 2)},
+        "layouts": {
+            layout: {(form, order): tables[layout, form, order] for form in FORMS for order in (0, 1, 2)}
+            for layout in LAYOUTS if LAYOUTS[layout] == dtype
+        },
     } for dtype in DIGITS}  # fmt: skip
 
 
@@ -212,26 +275,45 @@ def render_python(data: dict[str, dict[str, Any]]) -> str:
         "# ruff: noqa",
         "# Per table: rows[segment] = [centre, c0, c1, ...]; the first `plain` segments fit F, the others P.",
         "# errors: of the rounded polynomial, relative.",
-        "# exp: 1 - exp(-r) = sum coefs[k]*r**k.", "",
+        "# F64_EXP: 1 - exp(-r) = sum coefs[k]*r**k. F32_EXP: exp(r/2) - 1 = sum coefs[k]*r**k; P is divided by scale,",
+        "# table[j] = scale * 2**(j/8). F32_CONSTANTS: of w = 2y.", "",
     ]  # fmt: skip
     for dtype, parts in data.items():
         name = dtype.upper()
         out += [f"{name}_CONSTANTS = {{", *(f'    "{k}": "{v}",' for k, v in parts["constants"].items()), "}", ""]
         out += [f"{name}_EXP = {{", *(f'    "{k}": {v!r},' for k, v in parts["exp"].items()), "}", ""]
-        out.append(f"{name}_TABLES = {{")
-        for key, table in parts["tables"].items():
-            out.append(f"    {key!r}: {{")
-            out += [f'        "{k}": {table[k]!r},' for k in ("scale", "offset", "t_max", "degree", "plain", "careful")]
-            out += [f'        "{k}": [{", ".join(map(repr, table[k]))}],' for k in ("intervals", "errors")]
-            out += ['        "rows": [', *(f"            {row!r}," for row in table["rows"]), "        ],", "    },"]
-        out += ["}", ""]
+        for layout, tables in parts["layouts"].items():
+            out.append(f"{layout.upper()}_TABLES = {{")
+            for key, table in tables.items():
+                out.append(f"    {key!r}: {{")
+                keys = ("scale", "offset", "t_max", "degree", "plain", "careful")
+                out += [f'        "{k}": {table[k]!r},' for k in keys]
+                out += [f'        "{k}": [{", ".join(map(repr, table[k]))}],' for k in ("intervals", "errors")]
+                out += ['        "rows": [', *(f"            {row!r}," for row in table["rows"]), "        ],", "    },"]
+            out += ["}", ""]
     return "\n".join(out)
+
+
+def c_table(stem: str, layout: str, table: dict[str, Any], ctype: str, suffix: str) -> list[str]:
+    out = [f"#define GF_{k.upper()}_{stem} {table[k]}{suffix}" for k in ("scale", "offset", "t_max")]
+    out.append(f"#define GF_DEGREE_{stem} {table['degree']}")
+    rows = table["rows"]
+    if layout == "f64":
+        out.append(f"#define GF_SEGMENTS_{stem} {len(rows)}")
+    elif layout == "f64x16":
+        rows = [list(column) for column in zip(*rows, strict=True)]
+    else:
+        out.append(f"#define GF_CAREFUL_{stem} {table['careful']:d}")
+        half = len(rows) // 2
+        rows = [[row[k] for row in rows[half:] + rows[:half]] for k in range(table["degree"] + 2)]
+    out.append(f"static alignas(64) const {ctype} gf_{stem}[{len(rows)}][{len(rows[0])}] = {{")
+    return [*out, *("    {" + ", ".join(v + suffix for v in row) + "}," for row in rows), "};", ""]
 
 
 def render_c(data: dict[str, dict[str, Any]]) -> str:
     """The C header: float tables by column, so that one look-up fetches a coefficient for every lane; double by row.
 
-    A float column is ordered by the low three bits of z's exponent and leading significand bits: z in [8, 16) comes
+    A float column is ordered by the lowest bit of z's exponent and its leading significand bits: z in [8, 16) comes
     first, [4, 8) second.
     """
     out = [
@@ -245,22 +327,15 @@ def render_c(data: dict[str, dict[str, Any]]) -> str:
         out.append(f"#define GF_{name}_EXP_DEGREE {parts['exp']['degree']}")
         coefs = ", ".join(c + suffix for c in parts["exp"]["coefs"])
         out += [f"static const {ctype} GF_{name}_EXP[] = {{{coefs}}};", ""]
+        if dtype == "f32":
+            eighths = ", ".join(c + suffix for c in parts["exp"]["table"])
+            out += [f"static alignas(32) const float GF_F32_EXP_TABLE[8] = {{{eighths}}};", ""]
         if dtype == "f64":
             first = struct.unpack(">Q", struct.pack(">d", float(F64_OFFSET)))[0] >> 47
             out += [f"#define GF_F64_FIRST {first:#x} /* z's leading 17 bits at t = 0 */", ""]
-        for (form, order), table in parts["tables"].items():
-            stem = f"{form}{order}_{dtype}"
-            out += [f"#define GF_{k.upper()}_{stem} {table[k]}{suffix}" for k in ("scale", "offset", "t_max")]
-            out.append(f"#define GF_DEGREE_{stem} {table['degree']}")
-            rows = table["rows"]
-            if dtype == "f32":
-                out.append(f"#define GF_CAREFUL_{stem} {table['careful']:d}")
-                rows = [[rows[(p + 4) % 8][k] for p in range(8)] for k in range(table["degree"] + 2)]
-            else:
-                out.append(f"#define GF_SEGMENTS_{stem} {len(rows)}")
-            out.append(f"static alignas(64) const {ctype} gf_{stem}[{len(rows)}][{len(rows[0])}] = {{")
-            out += ["    {" + ", ".join(v + suffix for v in row) + "}," for row in rows]
-            out += ["};", ""]
+        for layout, tables in parts["layouts"].items():
+            for (form, order), table in tables.items():
+                out += c_table(f"{form}{order}_{layout}", layout, table, ctype, suffix)
     return "\n".join([*out, "#endif", ""])
 
 

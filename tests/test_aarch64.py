@@ -31,7 +31,7 @@ NUMBERS = {name: ["none", "tanh", "quick"].index(f.form) * 3 + f.order for name,
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     path = tmp_path_factory.mktemp("aarch64") / "run_kernels"
-    sources = [ROOT / "tests/native/run_kernels.c", CPU / "dispatch.c", *CPU.glob("isa_*.c")]
+    sources = [ROOT / "tests/native/run_kernels.c", CPU / "dispatch.c", CPU / "pool.c", *CPU.glob("isa_*.c")]
     subprocess.run([COMPILER, *FLAGS, f"-I{CPU}", "-o", path, *sources, "-lm"], check=True)
     return path
 

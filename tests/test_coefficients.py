@@ -13,8 +13,9 @@ import reference as ref
 from gelu_fast import coefficients, generate_coefficients
 
 HEADER = Path(__file__).parent.parent / "gelu_fast" / "cpu" / "coefficients.h"
-TABLES = {"f32": coefficients.F32_TABLES, "f64": coefficients.F64_TABLES}
-KEYS = [(dtype, *key) for dtype in TABLES for key in TABLES[dtype]]
+TABLES = {layout: getattr(coefficients, f"{layout.upper()}_TABLES") for layout in ("f32", "f32x32", "f64", "f64x16")}
+F32_SCALE = mp.mpf(float.fromhex(coefficients.F32_EXP["scale"]))
+KEYS = [(layout, *key) for layout in TABLES for key in TABLES[layout]]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +65,8 @@ def exponent(form, t):
     return mp.mpf("1.702") * t if form == "quick" else 2 * mp.sqrt(2 / mp.pi) * (t + mp.mpf("0.044715") * t**3)
 
 
-def fit_errors(rows, form, order, intervals, plain):
-    """By segment: the largest relative error over eleven points. The first `plain` segments fit F, the others P."""
+def fit_errors(rows, form, order, intervals, plain, scale=1):
+    """By segment: the largest relative error over eleven points. The first `plain` segments fit F, the others P/scale."""
     with mp.workprec(400):
         for segment, ((a, b), row) in enumerate(zip(intervals, rows, strict=True)):
             centre, *coefs = [mp.mpf(float.fromhex(c)) for c in row]
@@ -77,15 +78,16 @@ def fit_errors(rows, form, order, intervals, plain):
                 got = mp.polyval(coefs[::-1], u)
                 want = target(form, order, t)
                 if segment >= plain:
-                    want *= mp.exp(exponent(form, t))
+                    want *= mp.exp(exponent(form, t)) / scale
                 worst = max(worst, abs(got / want - 1))
             yield float(worst)
 
 
-@pytest.mark.parametrize(("dtype", "form", "order"), KEYS)
-def test_measured_errors(dtype, form, order):
-    table = TABLES[dtype][form, order]
-    found = list(fit_errors(table["rows"], form, order, table["intervals"], table["plain"]))
+@pytest.mark.parametrize(("layout", "form", "order"), KEYS)
+def test_measured_errors(layout, form, order):
+    table, dtype = TABLES[layout][form, order], layout[:3]
+    scale = F32_SCALE if dtype == "f32" else 1
+    found = list(fit_errors(table["rows"], form, order, table["intervals"], table["plain"], scale))
     assert len(found) == len(table["errors"])
     for segment, (mine, stated) in enumerate(zip(found, table["errors"], strict=True)):
         assert mine <= 1.02 * stated + 2.0 ** -(60 if dtype == "f64" else 40), segment
@@ -100,10 +102,9 @@ def test_a_worse_coefficient_is_seen():
     assert found[0] > 2 * table["errors"][3]
 
 
-@pytest.mark.parametrize("dtype", TABLES)
-def test_exponential(dtype):
+def test_exponential_f64():
     """1 - exp(-r), which the kernels multiply by; relative to exp(-r)."""
-    table = getattr(coefficients, f"{dtype.upper()}_EXP")
+    table = coefficients.F64_EXP
     low, high = table["interval"]
     coefs = [mp.mpf(float.fromhex(c)) for c in table["coefs"]]
     with mp.workprec(200):
@@ -112,15 +113,32 @@ def test_exponential(dtype):
     assert float(max(errors)) <= 1.02 * table["error"]
 
 
-@pytest.mark.parametrize("dtype", TABLES)
+def test_exponential_f32():
+    """exp(r/2) - 1 and the eighths of a power of two, times the scale that was chosen to make them nearly floats."""
+    table = coefficients.F32_EXP
+    low, high = table["interval"]
+    coefs = [mp.mpf(float.fromhex(c)) for c in table["coefs"]]
+    with mp.workprec(200):
+        points = np.linspace(low, high, 101).tolist()
+        errors = [abs((mp.polyval(coefs[::-1], r) + 1) / mp.exp(mp.mpf(r) / 2) - 1) for r in points]
+        eighths = [mp.mpf(float.fromhex(e)) / (F32_SCALE * mp.mpf(2) ** (mp.mpf(j) / 8)) - 1
+                   for j, e in enumerate(table["table"])]  # fmt: skip
+    assert float(max(errors)) <= 1.02 * table["error"]
+    assert table["error"] < 2**-30
+    assert len(eighths) == 8
+    assert max(abs(float(e)) for e in eighths) < 2**-27
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_constants(dtype):
     """High and low parts add up to the constant, to twice the precision or nearly."""
     table = {k: mp.mpf(float.fromhex(v)) for k, v in getattr(coefficients, f"{dtype.upper()}_CONSTANTS").items()}
     digits = 24 if dtype == "f32" else 53
     with mp.workprec(200):
-        slope = 2 * mp.sqrt(2 / mp.pi)
+        times = 2 if dtype == "f32" else 1
+        slope = times * 2 * mp.sqrt(2 / mp.pi)
         for name, value in (
-            ("LN2", mp.log(2)), ("TANH_SLOPE", slope), ("TANH_CUBIC", slope * mp.mpf("0.044715")),
-            ("QUICK_SLOPE", mp.mpf("1.702")),
+            ("LN4" if dtype == "f32" else "LN2", times * mp.log(2)), ("TANH_SLOPE", slope),
+            ("TANH_CUBIC", slope * mp.mpf("0.044715")), ("QUICK", times * mp.mpf("1.702")),
         ):  # fmt: skip
             assert abs(table[name + "_HI"] + table[name + "_LO"] - value) < value * mp.mpf(2) ** (12 - 2 * digits), name

@@ -19,6 +19,9 @@ typedef struct {
     const char *name;
     gf_unary unary[GF_DTYPES][GF_FUNCTIONS];
     gf_product product[GF_DTYPES][GF_FORMS]; /* dy * first derivative */
+    /* The same, storing past the caches: y is aligned as its dtype and apart from the inputs. NULL: there is none. */
+    gf_unary unary_stream[GF_DTYPES][GF_FUNCTIONS];
+    gf_product product_stream[GF_DTYPES][GF_FORMS];
 } gf_kernels;
 
 extern const gf_kernels gf_baseline;

@@ -8,131 +8,160 @@
 
 #include "gelu_math.h"
 
-#define GF_STEP (2 * VF_LANES)
+/* Two vectors of consecutive elements; bfloat16's are in the vec_*.h. */
+#define GF_DEFINE_LOAD2(V, type, T, lanes)                                                                          \
+    GF_INLINE void V##_load2_##type(const T *p, V *a, V *b) { *a = V##_load_##type(p), *b = V##_load_##type(p + lanes); } \
+    GF_INLINE void V##_store2_##type(T *p, V a, V b) { V##_store_##type(p, a), V##_store_##type(p + lanes, b); }
+GF_DEFINE_LOAD2(vf, f32, float, VF_LANES)
+GF_DEFINE_LOAD2(vf, f16, uint16_t, VF_LANES)
+GF_DEFINE_LOAD2(vd, f64, double, VD_LANES)
 
-/* Two float vectors at a time. One test for both decides whether the table's first half will do; on data like N(0, 1)
- * that branch goes the other way in a few percent of cases; against N(0, 0.3), where it never does, that costs 3 to 10 %
- * (up to 30 % for derivatives on AVX-512, whose pair is 32 numbers). */
-#define GF_DEFINE_PAIR(name)                                                                                        \
-    GF_INLINE void name##_pair(vf x0, vf x1, vf *y0, vf *y1)                                                        \
+/* One test for both vectors decides whether the table's first half will do; for float32 on data like N(0, 1) that branch
+ * goes the other way in a few percent of cases. */
+#define GF_DEFINE_PAIR(V, name)                                                                                     \
+    GF_INLINE void V##_##name##_pair(V x0, V x1, V *y0, V *y1)                                                      \
     {                                                                                                               \
-        vf z0 = name##_z(x0), z1 = name##_z(x1);                                                                    \
-        if (__builtin_expect(vf_any_ge8(z0, z1), 0)) {                                                              \
-            *y0 = name##_any(x0, z0);                                                                               \
-            *y1 = name##_any(x1, z1);                                                                               \
+        V z0 = V##_##name##_z(x0), z1 = V##_##name##_z(x1);                                                         \
+        if (__builtin_expect(V##_any_ge8(z0, z1), 0)) {                                                             \
+            *y0 = V##_##name##_any(x0, z0);                                                                         \
+            *y1 = V##_##name##_any(x1, z1);                                                                         \
         } else {                                                                                                    \
-            *y0 = name##_near(x0, z0);                                                                              \
-            *y1 = name##_near(x1, z1);                                                                              \
+            *y0 = V##_##name##_near(x0, z0);                                                                        \
+            *y1 = V##_##name##_near(x1, z1);                                                                        \
         }                                                                                                           \
     }
 
-/* Two vectors of consecutive elements; bfloat16's are in the vec_*.h. */
-#define GF_DEFINE_LOAD2(type, T)                                                                                    \
-    GF_INLINE void vf_load2_##type(const T *p, vf *a, vf *b)                                                        \
+/* Fewer than `step` elements, padded. Kept apart, so that the compiler sees one plain loop below. */
+#define GF_DEFINE_PART(V, name, type, T, step)                                                                      \
+    static __attribute__((noinline)) void name##_part_##type(const T *x, T *y, intptr_t n)                          \
     {                                                                                                               \
-        *a = vf_load_##type(p), *b = vf_load_##type(p + VF_LANES);                                                  \
-    }                                                                                                               \
-    GF_INLINE void vf_store2_##type(T *p, vf a, vf b) { vf_store_##type(p, a), vf_store_##type(p + VF_LANES, b); }
-GF_DEFINE_LOAD2(f32, float)
-GF_DEFINE_LOAD2(f16, uint16_t)
+        T rest[step] = {0};                                                                                         \
+        V x0, x1, y0, y1;                                                                                           \
+        memcpy(rest, x, (size_t)n * sizeof *x);                                                                     \
+        V##_load2_##type(rest, &x0, &x1);                                                                           \
+        V##_##name##_pair(x0, x1, &y0, &y1);                                                                        \
+        V##_store2_##type(rest, y0, y1);                                                                            \
+        memcpy(y, rest, (size_t)n * sizeof *y);                                                                     \
+    }
 
-#define GF_DEFINE_LOOP(name, type, T)                                                                               \
-    GF_INLINE void name##_step_##type(const T *x, T *y)                                                             \
-    {                                                                                                               \
-        vf x0, x1, y0, y1;                                                                                          \
-        vf_load2_##type(x, &x0, &x1);                                                                               \
-        name##_pair(x0, x1, &y0, &y1);                                                                              \
-        vf_store2_##type(y, y0, y1);                                                                                \
-    }                                                                                                               \
+#define GF_DEFINE_LOOP(V, name, type, T, step)                                                                      \
+    GF_DEFINE_PART(V, name, type, T, step)                                                                          \
     static void name##_loop_##type(const void *px, void *py, intptr_t n)                                            \
     {                                                                                                               \
         const T *x = px;                                                                                            \
-        T *y = py, rest[GF_STEP] = {0};                                                                             \
-        for (; n >= GF_STEP; n -= GF_STEP, x += GF_STEP, y += GF_STEP) name##_step_##type(x, y);                    \
-        if (n > 0) {                                                                                                \
-            memcpy(rest, x, (size_t)n * sizeof *x);                                                                 \
-            name##_step_##type(rest, rest);                                                                         \
-            memcpy(y, rest, (size_t)n * sizeof *y);                                                                 \
+        T *y = py;                                                                                                  \
+        for (; n >= step; n -= step, x += step, y += step) {                                                        \
+            V x0, x1, y0, y1;                                                                                       \
+            V##_load2_##type(x, &x0, &x1);                                                                          \
+            V##_##name##_pair(x0, x1, &y0, &y1);                                                                    \
+            V##_store2_##type(y, y0, y1);                                                                           \
         }                                                                                                           \
+        if (n > 0) name##_part_##type(x, y, n);                                                                     \
     }
 
-#define GF_DEFINE_LOOP_F64(name)                                                                                    \
-    static void name##_loop_f64(const void *px, void *py, intptr_t n)                                               \
+/* Past the caches, after the few elements that align y to a vector. */
+#define GF_DEFINE_STREAM(V, name, type, T, step)                                                                    \
+    static void name##_stream_##type(const void *px, void *py, intptr_t n)                                          \
     {                                                                                                               \
-        const double *x = px;                                                                                       \
-        double *y = py, rest[VD_LANES] = {0};                                                                       \
-        for (; n >= VD_LANES; n -= VD_LANES, x += VD_LANES, y += VD_LANES) vd_store(y, name##_f64(vd_load(x)));     \
-        if (n > 0) {                                                                                                \
-            memcpy(rest, x, (size_t)n * sizeof *x);                                                                 \
-            vd_store(rest, name##_f64(vd_load(rest)));                                                              \
-            memcpy(y, rest, (size_t)n * sizeof *y);                                                                 \
+        const T *x = px;                                                                                            \
+        T *y = py;                                                                                                  \
+        intptr_t part = GF_TO_ALIGNED(T, y, step);                                                                  \
+        if (part > n) part = n;                                                                                     \
+        if (part > 0) name##_part_##type(x, y, part);                                                               \
+        for (n -= part, x += part, y += part; n >= step; n -= step, x += step, y += step) {                         \
+            V x0, x1, y0, y1;                                                                                       \
+            V##_load2_##type(x, &x0, &x1);                                                                          \
+            V##_##name##_pair(x0, x1, &y0, &y1);                                                                    \
+            V##_stream2_##type(y, y0, y1);                                                                          \
         }                                                                                                           \
+        if (n > 0) name##_part_##type(x, y, n);                                                                     \
+        GF_STREAM_END();                                                                                            \
     }
 
 /* dy * f'(x): f' is rounded to the dtype it is computed in, then the product. */
-#define GF_DEFINE_PRODUCT(name, type, T)                                                                            \
-    GF_INLINE void name##_product_step_##type(const T *d, const T *x, T *y)                                         \
+#define GF_PRODUCT_STEP(V, name, type, store, d, x, y)                                                              \
+    do {                                                                                                            \
+        V x0, x1, d0, d1, y0, y1;                                                                                   \
+        V##_load2_##type(x, &x0, &x1);                                                                              \
+        V##_load2_##type(d, &d0, &d1);                                                                              \
+        V##_##name##_pair(x0, x1, &y0, &y1);                                                                        \
+        V##_##store##_##type(y, V##_mul(d0, V##_rounded(y0)), V##_mul(d1, V##_rounded(y1)));                        \
+    } while (0)
+
+#define GF_DEFINE_PRODUCT(V, name, type, T, step)                                                                   \
+    static __attribute__((noinline)) void name##_product_part_##type(const T *d, const T *x, T *y, intptr_t n)      \
     {                                                                                                               \
-        vf x0, x1, d0, d1, y0, y1;                                                                                  \
-        vf_load2_##type(x, &x0, &x1);                                                                               \
-        vf_load2_##type(d, &d0, &d1);                                                                               \
-        name##_pair(x0, x1, &y0, &y1);                                                                              \
-        vf_store2_##type(y, vf_mul(d0, vf_rounded(y0)), vf_mul(d1, vf_rounded(y1)));                                \
+        T rest[2][step] = {{0}};                                                                                    \
+        memcpy(rest[0], d, (size_t)n * sizeof *d);                                                                  \
+        memcpy(rest[1], x, (size_t)n * sizeof *x);                                                                  \
+        GF_PRODUCT_STEP(V, name, type, store2, rest[0], rest[1], rest[0]);                                          \
+        memcpy(y, rest[0], (size_t)n * sizeof *y);                                                                  \
     }                                                                                                               \
     static void name##_product_##type(const void *pd, const void *px, void *py, intptr_t n)                         \
     {                                                                                                               \
         const T *d = pd, *x = px;                                                                                   \
-        T *y = py, rest[2][GF_STEP] = {{0}};                                                                        \
-        for (; n >= GF_STEP; n -= GF_STEP, d += GF_STEP, x += GF_STEP, y += GF_STEP)                                \
-            name##_product_step_##type(d, x, y);                                                                    \
-        if (n > 0) {                                                                                                \
-            memcpy(rest[0], d, (size_t)n * sizeof *d);                                                              \
-            memcpy(rest[1], x, (size_t)n * sizeof *x);                                                              \
-            name##_product_step_##type(rest[0], rest[1], rest[0]);                                                  \
-            memcpy(y, rest[0], (size_t)n * sizeof *y);                                                              \
-        }                                                                                                           \
+        T *y = py;                                                                                                  \
+        for (; n >= step; n -= step, d += step, x += step, y += step)                                               \
+            GF_PRODUCT_STEP(V, name, type, store2, d, x, y);                                                        \
+        if (n > 0) name##_product_part_##type(d, x, y, n);                                                          \
     }
 
-#define GF_DEFINE_PRODUCT_F64(name)                                                                                 \
-    static void name##_product_f64(const void *pd, const void *px, void *py, intptr_t n)                            \
+#define GF_DEFINE_PRODUCT_STREAM(V, name, type, T, step)                                                            \
+    static void name##_product_stream_##type(const void *pd, const void *px, void *py, intptr_t n)                  \
     {                                                                                                               \
-        const double *d = pd, *x = px;                                                                              \
-        double *y = py, rest[2][VD_LANES] = {{0}};                                                                  \
-        for (; n >= VD_LANES; n -= VD_LANES, d += VD_LANES, x += VD_LANES, y += VD_LANES)                           \
-            vd_store(y, vd_mul(vd_load(d), name##_f64(vd_load(x))));                                                \
-        if (n > 0) {                                                                                                \
-            memcpy(rest[0], d, (size_t)n * sizeof *d);                                                              \
-            memcpy(rest[1], x, (size_t)n * sizeof *x);                                                              \
-            vd_store(rest[0], vd_mul(vd_load(rest[0]), name##_f64(vd_load(rest[1]))));                              \
-            memcpy(y, rest[0], (size_t)n * sizeof *y);                                                              \
-        }                                                                                                           \
+        const T *d = pd, *x = px;                                                                                   \
+        T *y = py;                                                                                                  \
+        intptr_t part = GF_TO_ALIGNED(T, y, step);                                                                  \
+        if (part > n) part = n;                                                                                     \
+        if (part > 0) name##_product_part_##type(d, x, y, part);                                                    \
+        for (n -= part, d += part, x += part, y += part; n >= step; n -= step, d += step, x += step, y += step)     \
+            GF_PRODUCT_STEP(V, name, type, stream2, d, x, y);                                                       \
+        if (n > 0) name##_product_part_##type(d, x, y, n);                                                          \
+        GF_STREAM_END();                                                                                            \
     }
+
+/* Elements before the first one of y at a multiple of a vector's size. */
+#define GF_TO_ALIGNED(T, y, step) (intptr_t)((0 - (uintptr_t)(y)) % (sizeof(T) * (step) / 2) / sizeof(T))
+
+#define GF_FOR_TYPES(define, name)                                                                                  \
+    define(vf, name, f16, uint16_t, 2 * VF_LANES)                                                                   \
+    define(vf, name, bf16, uint16_t, 2 * VF_LANES)                                                                  \
+    define(vf, name, f32, float, 2 * VF_LANES)                                                                      \
+    define(vd, name, f64, double, 2 * VD_LANES)
+
+#ifdef GF_STREAM_END
+#define GF_DEFINE_STREAMS(define, name)                                                                             \
+    define(vf, name, f32, float, 2 * VF_LANES)                                                                      \
+    define(vd, name, f64, double, 2 * VD_LANES)
+#else
+#define GF_DEFINE_STREAMS(define, name)
+#endif
 
 #define GF_DEFINE_LOOPS(name)                                                                                       \
-    GF_DEFINE_PAIR(name)                                                                                            \
-    GF_DEFINE_LOOP(name, f16, uint16_t)                                                                             \
-    GF_DEFINE_LOOP(name, bf16, uint16_t)                                                                            \
-    GF_DEFINE_LOOP(name, f32, float)                                                                                \
-    GF_DEFINE_LOOP_F64(name)
-
+    GF_DEFINE_PAIR(vf, name)                                                                                        \
+    GF_DEFINE_PAIR(vd, name)                                                                                        \
+    GF_FOR_TYPES(GF_DEFINE_LOOP, name)                                                                              \
+    GF_DEFINE_STREAMS(GF_DEFINE_STREAM, name)
 #define GF_DEFINE_PRODUCTS(name)                                                                                    \
-    GF_DEFINE_PRODUCT(name, f16, uint16_t)                                                                          \
-    GF_DEFINE_PRODUCT(name, bf16, uint16_t)                                                                         \
-    GF_DEFINE_PRODUCT(name, f32, float)                                                                             \
-    GF_DEFINE_PRODUCT_F64(name)
+    GF_FOR_TYPES(GF_DEFINE_PRODUCT, name)                                                                           \
+    GF_DEFINE_STREAMS(GF_DEFINE_PRODUCT_STREAM, name)
 
 GF_DEFINE_LOOPS(none0) GF_DEFINE_LOOPS(none1) GF_DEFINE_LOOPS(none2)
 GF_DEFINE_LOOPS(tanh0) GF_DEFINE_LOOPS(tanh1) GF_DEFINE_LOOPS(tanh2)
 GF_DEFINE_LOOPS(quick0) GF_DEFINE_LOOPS(quick1) GF_DEFINE_LOOPS(quick2)
 GF_DEFINE_PRODUCTS(none1) GF_DEFINE_PRODUCTS(tanh1) GF_DEFINE_PRODUCTS(quick1)
 
-#define GF_ROW(type)                                                                                                \
-    {none0_loop_##type, none1_loop_##type, none2_loop_##type, tanh0_loop_##type, tanh1_loop_##type,                 \
-     tanh2_loop_##type, quick0_loop_##type, quick1_loop_##type, quick2_loop_##type}
-#define GF_PRODUCT_ROW(type) {none1_product_##type, tanh1_product_##type, quick1_product_##type}
+#define GF_ROW(way)                                                                                                 \
+    {none0_##way, none1_##way, none2_##way, tanh0_##way, tanh1_##way, tanh2_##way, quick0_##way, quick1_##way,      \
+     quick2_##way}
+#define GF_PRODUCT_ROW(way) {none1_##way, tanh1_##way, quick1_##way}
 
 const gf_kernels GF_KERNELS = {
     GF_ISA_NAME,
-    {GF_ROW(f16), GF_ROW(bf16), GF_ROW(f32), GF_ROW(f64)},
-    {GF_PRODUCT_ROW(f16), GF_PRODUCT_ROW(bf16), GF_PRODUCT_ROW(f32), GF_PRODUCT_ROW(f64)},
+    {GF_ROW(loop_f16), GF_ROW(loop_bf16), GF_ROW(loop_f32), GF_ROW(loop_f64)},
+    {GF_PRODUCT_ROW(product_f16), GF_PRODUCT_ROW(product_bf16), GF_PRODUCT_ROW(product_f32), GF_PRODUCT_ROW(product_f64)},
+#ifdef GF_STREAM_END
+    {{0}, {0}, GF_ROW(stream_f32), GF_ROW(stream_f64)},
+    {{0}, {0}, GF_PRODUCT_ROW(product_stream_f32), GF_PRODUCT_ROW(product_stream_f64)},
+#endif
 };

@@ -15,6 +15,10 @@ typedef __m256i vdi;
 
 static inline vf vf_load_f32(const float *p) { return _mm256_loadu_ps(p); }
 static inline void vf_store_f32(float *p, vf a) { _mm256_storeu_ps(p, a); }
+/* Past the caches, to an address that is a multiple of a vector's size. */
+static inline void vf_stream2_f32(float *p, vf a, vf b) { _mm256_stream_ps(p, a), _mm256_stream_ps(p + VF_LANES, b); }
+static inline void vd_stream2_f64(double *p, vd a, vd b) { _mm256_stream_pd(p, a), _mm256_stream_pd(p + VD_LANES, b); }
+#define GF_STREAM_END() _mm_sfence()
 static inline vf vf_set(float a) { return _mm256_set1_ps(a); }
 static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
@@ -22,33 +26,42 @@ static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vf vf_fms(vf a, vf b, vf c) { return _mm256_fmsub_ps(a, b, c); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
-static inline vf vf_less(vf p, vf q, vf low) { return vf_add(p, vf_fnma(p, q, low)); } /* p - p*q + low */
 static inline vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); } /* b where either is nan */
 static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 static inline vf vf_by_sign(vf x, vf neg, vf pos) { return _mm256_blendv_ps(pos, neg, x); }
 static inline vf vf_rounded(vf a) { return a; } /* as stored */
-static inline vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline vf vf_exp2i(vf n) /* 2^n for an integer n in [-126, 127] */
+static inline vd vd_rounded(vd a) { return a; }
+/* Adding it rounds n to an eighth and leaves the number of eighths in the low bits; 64 for what vf_scaled_ge8 undoes. */
+#define VF_EIGHTHS (0x1.8p20f + 64)
+/* 2^(n + 64) for m = n + VF_EIGHTHS, -128 < n <= 0; the table holds 2^0, 2^(1/8), ... times a constant */
+static inline vf vf_exp2_eighths(const float *table, vf m)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(_mm256_add_ps(n, vf_set(0x1.8p23f + 127))), 23));
+    __m256i bits = _mm256_castps_si256(m), power = _mm256_slli_epi32(bits, 20);
+    __m256i fraction = _mm256_castps_si256(_mm256_permutevar8x32_ps(_mm256_load_ps(table), bits));
+    return _mm256_castsi256_ps(_mm256_add_epi32(fraction, _mm256_and_si256(power, _mm256_set1_epi32((int)0xff800000))));
 }
-static inline vf vf_where_ge(vf z, float bound, vf t)
+/* p*2^-64, rounding a subnormal once, where z >= 8; else the other */
+static inline vf vf_scaled_ge8(vf z, vf other, vf p, vf n)
 {
-    return _mm256_and_ps(_mm256_cmp_ps(z, _mm256_set1_ps(bound), _CMP_GE_OQ), t);
+    (void)n;
+    return _mm256_blendv_ps(other, vf_mul(p, vf_set(0x1p-64f)), _mm256_cmp_ps(z, vf_set(8), _CMP_GE_OQ));
 }
-/* Whether any lane of a or b is 8 or more; all are at least 4, so the bit tells. nan may answer either way. */
+/* Whether any lane of a or b is 8 or more; all are at least 4, so the bit tells. nan answers yes. */
 static inline int vf_any_ge8(vf a, vf b)
 {
     return !_mm256_testz_si256(_mm256_castps_si256(_mm256_or_ps(a, b)), _mm256_set1_epi32(0x3f000000));
 }
+/* Segments: four for z < 8, four beyond. */
+#define VF_LAYOUT f32
+#define VF_TABLE 8
 static inline vfi vf_index(vf z) { return _mm256_srli_epi32(_mm256_castps_si256(z), 21); }
-static inline vf vf_lookup8(const float *column, vfi i)
+static inline vf vf_lookup_any(const float *column, vfi i)
 {
     return _mm256_permutevar8x32_ps(_mm256_load_ps(column), i);
 }
 /* One micro-operation on every CPU; vpermps takes two or three on AMD before Zen 4. */
-static inline vf vf_lookup4(const float *column, vfi i)
+static inline vf vf_lookup_near(const float *column, vfi i)
 {
     return _mm256_permutevar_ps(_mm256_broadcast_ps((const __m128 *)(column + 4)), i);
 }
@@ -65,12 +78,11 @@ static inline void vf_load2_bf16(const uint16_t *h, vf *even, vf *odd)
     *even = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
     *odd = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)));
 }
-static inline __m256i vf_round_bf16(vf a) /* to nearest even, in the upper half */
+/* To nearest even, in the upper half. A nan needs no care: its lower half is zero, as it comes from a bfloat16. */
+static inline __m256i vf_round_bf16(vf a)
 {
     __m256i bits = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i even = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-    return _mm256_blendv_epi8(even, quiet, _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
+    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
 }
 static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
 {
@@ -78,8 +90,8 @@ static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
     _mm256_storeu_si256((__m256i *)h, _mm256_blend_epi16(a, vf_round_bf16(odd), 0xaa));
 }
 
-static inline vd vd_load(const double *p) { return _mm256_loadu_pd(p); }
-static inline void vd_store(double *p, vd a) { _mm256_storeu_pd(p, a); }
+static inline vd vd_load_f64(const double *p) { return _mm256_loadu_pd(p); }
+static inline void vd_store_f64(double *p, vd a) { _mm256_storeu_pd(p, a); }
 static inline vd vd_set(double a) { return _mm256_set1_pd(a); }
 static inline vd vd_add(vd a, vd b) { return _mm256_add_pd(a, b); }
 static inline vd vd_sub(vd a, vd b) { return _mm256_sub_pd(a, b); }
@@ -97,11 +109,15 @@ static inline vd vd_exp2i(vd n)
 {
     return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(_mm256_add_pd(n, vd_set(0x1.8p52 + 1023))), 52));
 }
-static inline vd vd_where_ge(vd z, double bound, vd t)
+static inline vd vd_where_ge8(vd z, vd a, vd b)
 {
-    return _mm256_and_pd(_mm256_cmp_pd(z, _mm256_set1_pd(bound), _CMP_GE_OQ), t);
+    return _mm256_blendv_pd(b, a, _mm256_cmp_pd(z, vd_set(8), _CMP_GE_OQ));
 }
-static inline int vd_any_ge8(vd z) { return _mm256_movemask_pd(_mm256_cmp_pd(z, vd_set(8), _CMP_NLT_UQ)); }
+/* Likewise for double. */
+static inline int vd_any_ge8(vd a, vd b)
+{
+    return !_mm256_testz_si256(_mm256_castpd_si256(_mm256_or_pd(a, b)), _mm256_set1_epi64x(0x3fe0000000000000));
+}
 static inline vdi vd_index(vd z, uint64_t first)
 {
     return _mm256_sub_epi64(_mm256_srli_epi64(_mm256_castpd_si256(z), 47), _mm256_set1_epi64x((long long)first));

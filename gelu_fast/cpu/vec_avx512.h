@@ -17,6 +17,10 @@ typedef __m512i vdi;
 
 static inline vf vf_load_f32(const float *p) { return _mm512_loadu_ps(p); }
 static inline void vf_store_f32(float *p, vf a) { _mm512_storeu_ps(p, a); }
+/* Past the caches, to an address that is a multiple of a vector's size. */
+static inline void vf_stream2_f32(float *p, vf a, vf b) { _mm512_stream_ps(p, a), _mm512_stream_ps(p + VF_LANES, b); }
+static inline void vd_stream2_f64(double *p, vd a, vd b) { _mm512_stream_pd(p, a), _mm512_stream_pd(p + VD_LANES, b); }
+#define GF_STREAM_END() _mm_sfence()
 static inline vf vf_set(float a) { return _mm512_set1_ps(a); }
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
@@ -24,7 +28,6 @@ static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
-static inline vf vf_less(vf p, vf q, vf low) { return vf_add(p, vf_fnma(p, q, low)); } /* p - p*q + low */
 static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
 static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b where either is nan */
 static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
@@ -33,26 +36,35 @@ static inline vf vf_by_sign(vf x, vf neg, vf pos)
     return _mm512_mask_blend_ps(_mm512_movepi32_mask(_mm512_castps_si512(x)), pos, neg);
 }
 static inline vf vf_rounded(vf a) { return a; } /* as stored */
-static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, GF_NEAREST); }
-static inline vf vf_exp2i(vf n) /* 2^n for an integer n in [-126, 127] */
+static inline vd vd_rounded(vd a) { return a; }
+#define VF_EIGHTHS 0x1.8p20f /* adding it rounds to an eighth and leaves the number of eighths in the low bits */
+/* 2^(n - floor(n)) for m = n + VF_EIGHTHS; the table holds 2^0, 2^(1/8), ... times a constant */
+static inline vf vf_exp2_eighths(const float *table, vf m)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(_mm512_add_ps(n, vf_set(0x1.8p23f + 127))), 23));
+    return _mm512_permutexvar_ps(_mm512_castps_si512(m), _mm512_broadcast_f32x8(_mm256_load_ps(table)));
 }
-static inline vf vf_where_ge(vf z, float bound, vf t)
+/* p*2^floor(n), rounding a subnormal once, where z >= 8; else the other */
+static inline vf vf_scaled_ge8(vf z, vf other, vf p, vf n)
 {
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(z, _mm512_set1_ps(bound), _CMP_GE_OQ), t);
+    return _mm512_mask_scalef_ps(other, _mm512_cmp_ps_mask(z, vf_set(8), _CMP_GE_OQ), p, n);
 }
-/* Whether any lane of a or b is 8 or more; all are at least 4, so the bit tells. nan may answer either way. */
+/* Whether any lane of a or b is 8 or more; all are at least 4, so the bit tells. nan answers yes. */
 static inline int vf_any_ge8(vf a, vf b)
 {
     return _mm512_test_epi32_mask(_mm512_castps_si512(_mm512_or_ps(a, b)), _mm512_set1_epi32(0x3f000000)) != 0;
 }
-static inline vfi vf_index(vf z) { return _mm512_srli_epi32(_mm512_castps_si512(z), 21); }
-static inline vf vf_lookup8(const float *column, vfi i)
+/* Segments: sixteen for z < 8, sixteen beyond. */
+#define VF_LAYOUT f32x32
+#define VF_TABLE 32
+static inline vfi vf_index(vf z) { return _mm512_srli_epi32(_mm512_castps_si512(z), 19); }
+static inline vf vf_lookup_any(const float *column, vfi i)
 {
-    return _mm512_permutexvar_ps(i, _mm512_broadcast_f32x8(_mm256_load_ps(column)));
+    return _mm512_permutex2var_ps(_mm512_load_ps(column), i, _mm512_load_ps(column + 16));
 }
-#define vf_lookup4 vf_lookup8 /* one micro-operation either way */
+static inline vf vf_lookup_near(const float *column, vfi i)
+{
+    return _mm512_permutexvar_ps(i, _mm512_load_ps(column + 16));
+}
 static inline vf vf_load_f16(const uint16_t *h) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)h)); }
 static inline void vf_store_f16(uint16_t *h, vf a)
 {
@@ -66,11 +78,11 @@ static inline void vf_load2_bf16(const uint16_t *h, vf *even, vf *odd)
     *even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
     *odd = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
 }
-static inline __m512i vf_round_bf16(vf a) /* to nearest even, in the upper half */
+/* To nearest even, in the upper half. A nan needs no care: its lower half is zero, as it comes from a bfloat16. */
+static inline __m512i vf_round_bf16(vf a)
 {
-    __m512i bits = _mm512_castps_si512(a), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i even = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    return _mm512_mask_or_epi32(even, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
+    __m512i bits = _mm512_castps_si512(a), up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    return _mm512_mask_sub_epi32(up, _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000)), up, _mm512_set1_epi32(-1));
 }
 static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
 {
@@ -78,8 +90,8 @@ static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
     _mm512_storeu_si512(h, _mm512_mask_blend_epi16(0xaaaaaaaau, a, vf_round_bf16(odd)));
 }
 
-static inline vd vd_load(const double *p) { return _mm512_loadu_pd(p); }
-static inline void vd_store(double *p, vd a) { _mm512_storeu_pd(p, a); }
+static inline vd vd_load_f64(const double *p) { return _mm512_loadu_pd(p); }
+static inline void vd_store_f64(double *p, vd a) { _mm512_storeu_pd(p, a); }
 static inline vd vd_set(double a) { return _mm512_set1_pd(a); }
 static inline vd vd_add(vd a, vd b) { return _mm512_add_pd(a, b); }
 static inline vd vd_sub(vd a, vd b) { return _mm512_sub_pd(a, b); }
@@ -100,11 +112,22 @@ static inline vd vd_exp2i(vd n)
 {
     return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(_mm512_add_pd(n, vd_set(0x1.8p52 + 1023))), 52));
 }
-static inline vd vd_where_ge(vd z, double bound, vd t)
+static inline vd vd_where_ge8(vd z, vd a, vd b)
 {
-    return _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(z, _mm512_set1_pd(bound), _CMP_GE_OQ), t);
+    return _mm512_mask_mov_pd(b, _mm512_cmp_pd_mask(z, vd_set(8), _CMP_GE_OQ), a);
 }
-static inline int vd_any_ge8(vd z) { return _mm512_cmp_pd_mask(z, vd_set(8), _CMP_NLT_UQ) != 0; }
+/* Likewise for double. */
+static inline int vd_any_ge8(vd a, vd b)
+{
+    return _mm512_test_epi64_mask(_mm512_castpd_si512(_mm512_or_pd(a, b)), _mm512_set1_epi64(0x3fe0000000000000)) != 0;
+}
+/* Near segments: sixteen, each column in two registers. */
+#define VD_COLUMNS
+static inline vdi vd_column_index(vd z) { return _mm512_srli_epi64(_mm512_castpd_si512(z), 48); }
+static inline vd vd_lookup16(const double *column, vdi i)
+{
+    return _mm512_permutex2var_pd(_mm512_load_pd(column), i, _mm512_load_pd(column + 8));
+}
 static inline vdi vd_index(vd z, uint64_t first)
 {
     return _mm512_sub_epi64(_mm512_srli_epi64(_mm512_castpd_si512(z), 47), _mm512_set1_epi64((long long)first));

@@ -18,8 +18,8 @@ static inline uint64_t bits64(double a) { uint64_t b; memcpy(&b, &a, 8); return 
 static inline double from64(uint64_t b) { double a; memcpy(&a, &b, 8); return a; }
 
 /* The operations on doubles; the float lane's are the same, loads and stores apart. */
-static inline vd vd_load(const double *p) { return *p; }
-static inline void vd_store(double *p, vd a) { *p = a; }
+static inline vd vd_load_f64(const double *p) { return *p; }
+static inline void vd_store_f64(double *p, vd a) { *p = a; }
 static inline vd vd_set(double a) { return a; }
 static inline vd vd_add(vd a, vd b) { return a + b; }
 static inline vd vd_sub(vd a, vd b) { return a - b; }
@@ -46,8 +46,8 @@ static inline vd vd_less(vd p, vd q, vd low)
     double product = p * q, rest = vd_fms(p, q, product), d = p - product;
     return d + ((((p - d) - product) - rest) + low);
 }
-static inline vd vd_where_ge(vd z, double bound, vd t) { return z >= bound ? t : 0; }
-static inline int vd_any_ge8(vd z) { return !(z < 8); }
+static inline vd vd_where_ge8(vd z, vd a, vd b) { return z >= 8 ? a : b; }
+static inline int vd_any_ge8(vd a, vd b) { return !(a < 8 && b < 8); }
 static inline vdi vd_index(vd z, uint64_t first) { return (bits64(z) >> 47) - first; }
 static inline vdi vd_clamp(vdi i, uint64_t segments) { return i < segments ? i : segments - 1; }
 static inline void vd_rows(const double (*table)[12], vdi i, vd c[12]) { memcpy(c, table[i], sizeof table[i]); }
@@ -64,17 +64,23 @@ static inline void vf_store_f32(float *p, vf a) { *p = (float)a; }
 #define vf_min vd_min
 #define vf_max vd_max
 #define vf_by_sign vd_by_sign
-#define vf_round vd_round
-#define vf_exp2i vd_exp2i
 static inline vf vf_rounded(vf a) { return (float)a; } /* as stored */
+static inline vd vd_rounded(vd a) { return a; }
 static inline vf vf_fms(vf a, vf b, vf c) { return a * b - c; }
-static inline vf vf_less(vf p, vf q, vf low) { return p - p * q + low; }
-#define vf_where_ge vd_where_ge
-static inline int vf_any_ge8(vf a, vf b) { return a >= 8 || b >= 8; }
+#define vf_any_ge8 vd_any_ge8
+/* Segments: four for z < 8, four beyond. */
+#define VF_LAYOUT f32
+#define VF_TABLE 8
 static inline vfi vf_index(vf z) { return bits64(z) >> 50; }
-static inline vf vf_lookup8(const float *column, vfi i) { return column[i & 7]; }
-static inline vf vf_lookup4(const float *column, vfi i) { return column[4 + (i & 3)]; }
-
+static inline vf vf_lookup_any(const float *column, vfi i) { return column[i & 7]; }
+static inline vf vf_lookup_near(const float *column, vfi i) { return column[4 + (i & 3)]; }
+#define VF_EIGHTHS 0x1.8p49 /* adding it rounds to an eighth and leaves the number of eighths in the low bits */
+/* 2^n for m = n + VF_EIGHTHS, n <= 0; the table holds 2^0, 2^(1/8), ... times a constant */
+static inline vf vf_exp2_eighths(const float *table, vf m)
+{
+    return from64(bits64(table[bits64(m) & 7]) + ((bits64(m) >> 3) << 52));
+}
+static inline vf vf_scaled_ge8(vf z, vf other, vf p, vf n) { return (void)n, z >= 8 ? p : other; }
 static inline vf vf_load_f16(const uint16_t *h)
 {
     uint32_t sign = (uint32_t)(*h & 0x8000) << 16, exp = (*h >> 10) & 31, man = *h & 0x3ff, bits;

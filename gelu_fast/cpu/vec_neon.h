@@ -22,7 +22,6 @@ static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 static inline vf vf_fms(vf a, vf b, vf c) { return vfmaq_f32(vnegq_f32(c), a, b); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
-static inline vf vf_less(vf p, vf q, vf low) { return vf_add(p, vf_fnma(p, q, low)); } /* p - p*q + low */
 static inline vf vf_abs(vf a) { return vabsq_f32(a); }
 static inline vf vf_min(vf a, vf b) { return vminq_f32(a, b); } /* nan where either is nan */
 static inline vf vf_max(vf a, vf b) { return vmaxq_f32(a, b); }
@@ -31,34 +30,44 @@ static inline vf vf_by_sign(vf x, vf neg, vf pos)
     return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(x)), neg, pos);
 }
 static inline vf vf_rounded(vf a) { return a; } /* as stored */
-static inline vf vf_round(vf a) { return vrndnq_f32(a); }
-static inline vf vf_exp2i(vf n) /* 2^n for an integer n in [-126, 127] */
-{
-    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
-}
-static inline vf vf_where_ge(vf z, float bound, vf t)
-{
-    return vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(z, vdupq_n_f32(bound)), vreinterpretq_u32_f32(t)));
-}
-/* Whether any lane of a or b is 8 or more; all are at least 4, so the bits tell. nan may answer either way. */
+static inline vd vd_rounded(vd a) { return a; }
+/* Whether any lane of a or b is 8 or more; all are at least 4, so the bits tell. nan answers yes. */
 static inline int vf_any_ge8(vf a, vf b)
 {
     return vmaxvq_u32(vorrq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b))) >= 0x41000000;
 }
+/* Segments: four for z < 8, four beyond. */
+#define VF_LAYOUT f32
+#define VF_TABLE 8
 static inline vfi vf_index(vf z) { return vshrq_n_u32(vreinterpretq_u32_f32(z), 21); }
 static inline uint8x16_t vf_bytes(vfi i, uint32_t mask) /* byte numbers of lane i's float */
 {
     i = vmulq_n_u32(vandq_u32(i, vdupq_n_u32(mask)), 0x04040404);
     return vreinterpretq_u8_u32(vaddq_u32(i, vdupq_n_u32(0x03020100)));
 }
-static inline vf vf_lookup8(const float *column, vfi i)
+static inline vf vf_lookup_any(const float *column, vfi i)
 {
     uint8x16x2_t table = {{vreinterpretq_u8_f32(vld1q_f32(column)), vreinterpretq_u8_f32(vld1q_f32(column + 4))}};
     return vreinterpretq_f32_u8(vqtbl2q_u8(table, vf_bytes(i, 7)));
 }
-static inline vf vf_lookup4(const float *column, vfi i)
+static inline vf vf_lookup_near(const float *column, vfi i)
 {
     return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(vld1q_f32(column + 4)), vf_bytes(i, 3)));
+}
+/* Adding it rounds n to an eighth and leaves the number of eighths in the low bits; 64 for what vf_scaled_ge8 undoes. */
+#define VF_EIGHTHS (0x1.8p20f + 64)
+/* 2^(n + 64) for m = n + VF_EIGHTHS, -128 < n <= 0; the table holds 2^0, 2^(1/8), ... times a constant */
+static inline vf vf_exp2_eighths(const float *table, vf m)
+{
+    uint32x4_t bits = vreinterpretq_u32_f32(m), power = vshlq_n_u32(bits, 20);
+    uint32x4_t fraction = vreinterpretq_u32_f32(vf_lookup_any(table, bits));
+    return vreinterpretq_f32_u32(vaddq_u32(fraction, vandq_u32(power, vdupq_n_u32(0xff800000))));
+}
+/* p*2^-64, rounding a subnormal once, where z >= 8; else the other */
+static inline vf vf_scaled_ge8(vf z, vf other, vf p, vf n)
+{
+    (void)n;
+    return vbslq_f32(vcgeq_f32(z, vdupq_n_f32(8)), vf_mul(p, vf_set(0x1p-64f)), other);
 }
 static inline vf vf_load_f16(const uint16_t *h) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(h))); }
 static inline void vf_store_f16(uint16_t *h, vf a) { vst1_u16(h, vreinterpret_u16_f16(vcvt_f16_f32(a))); }
@@ -70,11 +79,11 @@ static inline void vf_load2_bf16(const uint16_t *h, vf *even, vf *odd)
     *even = vreinterpretq_f32_u32(vshlq_n_u32(bits, 16));
     *odd = vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(0xffff0000)));
 }
-static inline uint32x4_t vf_round_bf16(vf a) /* to nearest even, in the upper half */
+/* To nearest even, in the upper half. A nan needs no care: its lower half is zero, as it comes from a bfloat16. */
+static inline uint32x4_t vf_round_bf16(vf a)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(a), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-    uint32x4_t even = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
-    return vbslq_u32(vceqq_f32(a, a), even, vorrq_u32(bits, vdupq_n_u32(0x400000)));
+    return vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
 }
 static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
 {
@@ -82,8 +91,8 @@ static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
     vst1q_u16(h, vreinterpretq_u16_u32(vorrq_u32(vshrq_n_u32(vf_round_bf16(even), 16), high)));
 }
 
-static inline vd vd_load(const double *p) { return vld1q_f64(p); }
-static inline void vd_store(double *p, vd a) { vst1q_f64(p, a); }
+static inline vd vd_load_f64(const double *p) { return vld1q_f64(p); }
+static inline void vd_store_f64(double *p, vd a) { vst1q_f64(p, a); }
 static inline vd vd_set(double a) { return vdupq_n_f64(a); }
 static inline vd vd_add(vd a, vd b) { return vaddq_f64(a, b); }
 static inline vd vd_sub(vd a, vd b) { return vsubq_f64(a, b); }
@@ -104,13 +113,12 @@ static inline vd vd_exp2i(vd n)
 {
     return vreinterpretq_f64_s64(vshlq_n_s64(vaddq_s64(vcvtq_s64_f64(n), vdupq_n_s64(1023)), 52));
 }
-static inline vd vd_where_ge(vd z, double bound, vd t)
+static inline vd vd_where_ge8(vd z, vd a, vd b) { return vbslq_f64(vcgeq_f64(z, vdupq_n_f64(8)), a, b); }
+/* Likewise for double. */
+static inline int vd_any_ge8(vd a, vd b)
 {
-    return vreinterpretq_f64_u64(vandq_u64(vcgeq_f64(z, vdupq_n_f64(bound)), vreinterpretq_u64_f64(t)));
-}
-static inline int vd_any_ge8(vd z)
-{
-    return vminvq_u32(vreinterpretq_u32_u64(vcltq_f64(z, vdupq_n_f64(8)))) == 0;
+    uint64x2_t bits = vorrq_u64(vreinterpretq_u64_f64(a), vreinterpretq_u64_f64(b));
+    return ((vgetq_lane_u64(bits, 0) | vgetq_lane_u64(bits, 1)) & 0x3fe0000000000000) != 0;
 }
 static inline vdi vd_index(vd z, uint64_t first)
 {
