@@ -223,24 +223,38 @@ static void run_range(const void *a_job, intptr_t begin, intptr_t end)
     env_leave(saved);
 }
 
+/* Whether an input lies over an output, but not element on element. NumPy lets such a call through where elements are
+ * read before they are written when taken in order: so they must be. */
+static int shifted(const gf_job *job, intptr_t n)
+{
+    for (int k = 0; k < job->inputs; k++) {
+        for (int out = job->inputs; out < job->operands; out++) {
+            intptr_t a = (intptr_t)job->at[k], a_end = a + (n - 1) * job->step[k];
+            intptr_t b = (intptr_t)job->at[out], b_end = b + (n - 1) * job->step[out], swap;
+            if (a == b && job->step[k] == job->step[out]) continue;
+            if (a > a_end) swap = a, a = a_end, a_end = swap;
+            if (b > b_end) swap = b, b = b_end, b_end = swap;
+            if (a < b_end + 8 && b < a_end + 8) return 1;
+        }
+    }
+    return 0;
+}
+
 static void run(gf_job *job, intptr_t n)
 {
     const intptr_t size = sizes[job->loop->dtype];
     const char *out = job->at[job->inputs];
+    if (n * size < 2 * GF_BYTES_PER_THREAD || shifted(job, n)) {
+        run_range(job, 0, n);
+        return;
+    }
     job->stream = n * size >= GF_STREAM_FROM && (uintptr_t)out % (uintptr_t)size == 0 && job->step[job->inputs] == size;
     for (int k = 0; k < job->inputs; k++) job->stream &= out != job->at[k];
-    intptr_t count = n * size / GF_BYTES_PER_THREAD;
-    if (count > 1) {
-        int usable = gf_usable_threads();
-        if (count > usable) count = usable;
-        if (count > 1) {
-            intptr_t piece = n * size / (4 * count);
-            piece = (piece < GF_MIN_PIECE ? GF_MIN_PIECE : piece > GF_MAX_PIECE ? GF_MAX_PIECE : piece) / size;
-            gf_pool_run(run_range, job, n, (piece + GF_ALIGN - 1) / GF_ALIGN * GF_ALIGN, (int)count);
-            return;
-        }
-    }
-    run_range(job, 0, n);
+    intptr_t count = n * size / GF_BYTES_PER_THREAD, usable = gf_usable_threads(), piece;
+    if (count > usable) count = usable;
+    piece = n * size / (4 * count);
+    piece = (piece < GF_MIN_PIECE ? GF_MIN_PIECE : piece > GF_MAX_PIECE ? GF_MAX_PIECE : piece) / size;
+    gf_pool_run(run_range, job, n, (piece + GF_ALIGN - 1) / GF_ALIGN * GF_ALIGN, (int)count);
 }
 
 /* -- NumPy's loops ------------------------------------------------------------------------------------------------ */

@@ -141,7 +141,7 @@ GF_INLINE vd vd_poly_rows(const double (*rows)[12], vd t, vdi i, vd *low)
 }
 
 #ifdef VD_COLUMNS /* near has a table of its own, by column */
-#define vd_near(rows, columns, degree, scale, t, z) vd_poly_columns(columns, degree, scale, t)
+#define vd_near(rows, columns, degree, scale, t, z) ((void)z, vd_poly_columns(columns, degree, scale, t))
 #define vd_near_lanes(columns, degree, scale, t, p) vd_poly_columns(columns, degree, scale, t)
 GF_INLINE vd vd_poly_columns(const double (*columns)[16], int degree, double scale, vd t)
 {

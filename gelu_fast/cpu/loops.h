@@ -163,5 +163,8 @@ const gf_kernels GF_KERNELS = {
 #ifdef GF_STREAM_END
     {{0}, {0}, GF_ROW(stream_f32), GF_ROW(stream_f64)},
     {{0}, {0}, GF_PRODUCT_ROW(product_stream_f32), GF_PRODUCT_ROW(product_stream_f64)},
+#else
+    {{0}},
+    {{0}},
 #endif
 };
