@@ -4,6 +4,7 @@ Every isa_*.c compiles everywhere with the same flags: it turns its own instruct
 nothing on another architecture or compiler. Metadata stands in pyproject.toml.
 """
 
+import platform
 import sys
 
 import numpy
@@ -25,6 +26,10 @@ else:
     # Contraction off: an fma stands where the source says fma, so a value has the same bits wherever it stands.
     compile_args = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-g0"]
     link_args = []
+    if sys.platform == "linux" and platform.machine() == "x86_64":
+        # Instruction order only: 3 % for the common case and 12 % for the tail of the AVX2 kernels on Zen 4. (Other
+        # -mtune: haswell, znver3 no better than the default; without -fschedule-insns half of it.)
+        compile_args += ["-mtune=skylake", "-fschedule-insns", "-fsched-pressure"]
     if sys.platform == "linux":
         compile_args += ["-fopenmp"]
         link_args += ["-fopenmp"]
