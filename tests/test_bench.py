@@ -156,6 +156,7 @@ def test_json(found, tmp_path):
     assert {"ns_per_call", "spread", "max_ulp_error", "bound", "calls_per_sample"} <= set(row)
     assert {(p["name"], p["size"]) for p in read["front_door"]} >= {("gelu(x)", n) for n in (1, 64, 4096)}
     assert read["allocation"][0]["name"] == "gelu_fast"
+    assert len(read["layouts"]) == 3
     for target in read["targets"]:  # only the columns and works that have one
         assert target["size"] == 4096
         assert target["passed"] in ((target["measured"] or 0) >= target["target"], None)

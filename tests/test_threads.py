@@ -12,7 +12,6 @@ from conftest import ISAS
 from functions import DTYPES, UNARY, same_bits, sample
 
 import gelu_fast as gf
-from gelu_fast.cpu import ufuncs as cpu
 
 BIG = 1 << 20
 

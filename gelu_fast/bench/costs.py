@@ -1,4 +1,4 @@
-"""What a call costs apart from arithmetic: the Python front door, and the allocation of the result."""
+"""What a call costs apart from arithmetic: the front door, the allocation of the result, an unfavourable layout."""
 
 from __future__ import annotations
 
@@ -97,6 +97,30 @@ def allocation(effort: Effort, columns: Sequence[Column], peers: Sequence[Peer])
                 both = _compare(dear, cheap, effort, column.threads)
                 pairs.append(Pair("torch", column.size, column.threads, *both))
     return pairs
+
+
+def layouts(effort: Effort, column: Column) -> list[Pair]:
+    """The exact form of a view against the same number of elements in one block, both with ``out=`` in one block.
+
+    NumPy hands strided vectors to the kernel whole, the others in pieces: these stay on one thread.
+    """
+    size, threads = column.size, column.threads
+    x, out = data.make(data.NORMAL, size), aligned(size, "f4")
+    width = 1024 if size % 1024 == 0 else size
+    columns, swapped = np.zeros((size // width, 2 * width), "f4")[:, :width], x.astype(">f4")
+    columns[...] = x.reshape(columns.shape)
+    spread = np.zeros(2 * size, "f4")
+    spread[::2] = x
+    with gf.num_threads(threads):
+        return [
+            Pair(name, size, threads, *_compare(partial(gf.gelu, view, out=out.reshape(view.shape)),
+                                                partial(gf.gelu, x, out=out), effort, threads))
+            for name, view in (
+                ("x[::2]", spread[::2]),
+                (f"x[:, :{width:,}], rows of {2 * width:,}", columns),
+                ("byte-swapped", swapped),
+            )
+        ]  # fmt: skip
 
 
 def _compare(dear: Call, cheap: Call, effort: Effort, threads: int) -> list[Timing]:

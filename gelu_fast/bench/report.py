@@ -70,6 +70,7 @@ def to_dict(found: Results) -> dict[str, Any]:
             p.to_dict() | {"target_ns": FRONT_DOOR_NS, "passed": within_target(p)} for p in found.front_door
         ],
         "allocation": [p.to_dict() for p in found.allocation],
+        "layouts": [p.to_dict() for p in found.layouts],
         "wrong": found.wrong,
         "seconds": found.seconds,
     }  # fmt: skip
@@ -101,7 +102,8 @@ def show(found: Results, console: Console) -> None:
     console.print(_details("Every contender", found.cells))
     console.print(_details("Every input", found.data_cells))
     console.print(_front_door(found.front_door))
-    console.print(_allocation(found.allocation))
+    console.print(_pairs("Allocating the result, exact form", "without out=", "with out=", found.allocation))
+    console.print(_pairs("Views, exact form", "view", "one block", found.layouts))
     _footnotes(found, console)
     console.print(_targets(found))
     met = [t["passed"] for t in targets(found) if t["passed"] is not None]
@@ -168,9 +170,9 @@ def _front_door(pairs: Sequence[Pair]) -> Table:
     return table
 
 
-def _allocation(pairs: Sequence[Pair]) -> Table:
-    table = Table(title="Allocating the result, exact form: microseconds per call", title_justify="left")
-    for name in ("", "elements", "threads", "without out=", "with out=", "without/with"):
+def _pairs(title: str, dear: str, cheap: str, pairs: Sequence[Pair]) -> Table:
+    table = Table(title=f"{title}: microseconds per call", title_justify="left")
+    for name in ("", "elements", "threads", dear, cheap, "ratio"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for p in pairs:
         without, given = p.dear.median, p.cheap.median

@@ -12,7 +12,7 @@ import gelu_fast as gf
 from . import data, machine
 from .cells import Cell, measure
 from .contenders import Peer
-from .costs import Pair, allocation, front_door
+from .costs import Pair, allocation, front_door, layouts
 from .timing import FULL, SHORT, Effort
 from .work import COLUMNS, EXACT, EXACT_BACKWARD, MIDDLE, QUICK, TANH, TANH_BACKWARD, WORKS, Column, Work
 
@@ -36,7 +36,7 @@ class Results:
         What the short mode skips.
     cells, data_cells, sweep : list of Cell
         The target table's; one work over all data; throughput against size.
-    front_door, allocation : list of Pair
+    front_door, allocation, layouts : list of Pair
     seconds : float
     """
 
@@ -49,6 +49,7 @@ class Results:
     sweep: list[Cell] = field(default_factory=list)
     front_door: list[Pair] = field(default_factory=list)
     allocation: list[Pair] = field(default_factory=list)
+    layouts: list[Pair] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -155,9 +156,10 @@ def execute(wanted: Plan, peers: Sequence[Peer], absent: dict[str, str], say: Sa
                 found.data_cells.append(cell)
             except data.AbsentError as error:
                 found.absent[name] = str(error)
-    say("front door and allocation")
+    say("front door, allocation and layouts")
     found.front_door = front_door(wanted.effort)
     found.allocation = allocation(wanted.effort, wanted.columns, peers)
+    found.layouts = layouts(wanted.effort, wanted.columns[-1])
     for work in wanted.sweep_works:
         for threads in sorted({min(n, gf.cpu_info()["cpus"]) for n in wanted.sweep_threads}):
             taking_part = [p for p in peers if p.name not in wanted.sweep_without]
