@@ -13,11 +13,11 @@ from setuptools import Extension, setup
 
 CPU = "gelu_fast/cpu/"
 HEADERS = [CPU + name for name in (
-    "coefficients.h", "dispatch.h", "gelu_math.h", "loops.h", "pool.h",
-    "vec_avx2.h", "vec_avx512.h", "vec_baseline.h", "vec_neon.h",
+    "coefficients.h", "common.h", "dispatch.h", "fused_loops.h", "gelu_math.h", "kernels.h", "loops.h", "pool.h",
+    "rows.h", "vec_avx2.h", "vec_avx512.h", "vec_baseline.h", "vec_neon.h",
 )]  # fmt: skip
 SOURCES = [CPU + name for name in (
-    "ufuncs.pyx", "dispatch.c", "pool.c", "isa_baseline.c", "isa_avx2.c", "isa_avx512.c", "isa_neon.c",
+    "ufuncs.pyx", "dispatch.c", "pool.c", "rows.c", "isa_baseline.c", "isa_avx2.c", "isa_avx512.c", "isa_neon.c",
 )]  # fmt: skip
 
 if sys.platform == "win32":

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from . import ufuncs
-from .cpu.ufuncs import bfloat16
-from .forms import FORMS
+from .checks import EXPECTED, FLOATS, check_out, is_float, is_foreign, result_dtype, unknown_form
+from .views import LARGE, over_rows
 
 _GELU = {"none": ufuncs.gelu, "tanh": ufuncs.gelu_tanh, "quick": ufuncs.gelu_quick}
 _GRAD = {"none": ufuncs.gelu_grad, "tanh": ufuncs.gelu_tanh_grad, "quick": ufuncs.gelu_quick_grad}
@@ -24,13 +24,7 @@ _WITH_GRAD = {
     "quick": ufuncs.gelu_quick_with_grad,
 }
 
-# What NumPy's own float ufuncs make of an integer or bool of this many bytes.
-_PROMOTED = {1: np.dtype(np.float16), 2: np.dtype(np.float32), 4: np.dtype(np.float64), 8: np.dtype(np.float64)}
 _ndarray, _F32 = np.ndarray, np.dtype(np.float32)
-_FLOATS: set[np.dtype[Any]] = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
-if bfloat16 is not None:
-    _FLOATS.add(bfloat16)
-_EXPECTED = f"{', '.join(sorted(d.name for d in _FLOATS))}, integers or bools"
 
 
 def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | None = None) -> Any:
@@ -126,14 +120,16 @@ def gelu_backward(
     try:
         function = _BACKWARD[approximate]
     except (KeyError, TypeError):
-        raise _unknown(approximate) from None
+        raise unknown_form(approximate) from None
     if (
         backend is None
         and type(x) is type(dy) is _ndarray
-        and ((dtype := x.dtype) is _F32 or dtype in _FLOATS)
+        and ((dtype := x.dtype) is _F32 or dtype in FLOATS)
         and dy.dtype is dtype
         and dy.shape == x.shape
     ):
+        if x.size >= LARGE and not x.flags.forc and (done := over_rows(function, (dy, x), out)) is not None:
+            return done
         if out is None:
             return function(dy, x)
         if type(out) is _ndarray and out.dtype is dtype and out.shape == x.shape:
@@ -165,7 +161,7 @@ def gelu_with_grad(x: Any, approximate: str = "none") -> tuple[Any, Any]:
     try:
         function = _WITH_GRAD[approximate]
     except (KeyError, TypeError):
-        raise _unknown(approximate) from None
+        raise unknown_form(approximate) from None
     value, derivative = _call(function, {"x": x}, None, None)
     return value, derivative
 
@@ -174,9 +170,11 @@ def _unary(table: dict[str, np.ufunc], x: Any, approximate: str, out: Any, backe
     try:
         function = table[approximate]
     except (KeyError, TypeError):
-        raise _unknown(approximate) from None
+        raise unknown_form(approximate) from None
     # The usual call, at a few tenths of a microsecond (_check_out: five).
-    if backend is None and type(x) is _ndarray and ((dtype := x.dtype) is _F32 or dtype in _FLOATS):
+    if backend is None and type(x) is _ndarray and ((dtype := x.dtype) is _F32 or dtype in FLOATS):
+        if x.size >= LARGE and not x.flags.forc and (done := over_rows(function, (x,), out)) is not None:
+            return done
         if out is None:
             return function(x)
         if type(out) is _ndarray and out.dtype is dtype and out.shape == x.shape:
@@ -187,44 +185,22 @@ def _unary(table: dict[str, np.ufunc], x: Any, approximate: str, out: Any, backe
     return _call(function, {"x": x}, out, backend)
 
 
-def _unknown(approximate: Any) -> ValueError:
-    return ValueError(f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}")
-
-
 def _call(function: np.ufunc, arrays: dict[str, Any], out: Any, backend: str | None) -> Any:
     """The general case: any array-like, `out`, a backend by name."""
     if backend not in (None, "cython"):
         raise ValueError(f"backend: expected None or 'cython', got {backend!r}")
-    # Other libraries' arrays answer for themselves through __array_ufunc__ (masked, pandas, xarray, dask).
-    foreign = any(hasattr(type(a), "__array_ufunc__") and not isinstance(a, np.ndarray | np.generic)
-                  for a in arrays.values())  # fmt: skip
-    values = arrays if foreign else {name: _numeric(name, a) for name, a in arrays.items()}
+    if is_foreign(*arrays.values()):
+        return function(*arrays.values()) if out is None else function(*arrays.values(), out=out)
+    values = [_numeric(name, a) for name, a in arrays.items()]
     if out is None:
-        return function(*values.values())
-    if not foreign:
-        _check_out(out, list(values.values()))
-    return function(*values.values(), out=out)
+        return function(*values)
+    check_out(out, np.broadcast_shapes(*(np.shape(v) for v in values)), result_dtype(*values))
+    return function(*values, out=out)
 
 
 def _numeric(name: str, value: Any) -> Any:
     """`value` where it is a Python scalar or NumPy array already (NumPy promotes those best itself), else an array."""
     array = value if isinstance(value, np.ndarray | np.generic) else np.asarray(value)
-    kind, dtype = array.dtype.kind, array.dtype
-    if kind in "biu" or dtype in _FLOATS or dtype.newbyteorder("=") in _FLOATS:
+    if array.dtype.kind in "biu" or is_float(array.dtype):
         return value if isinstance(value, int | float) else array
-    raise TypeError(f"{name}: expected {_EXPECTED}, got {dtype}")
-
-
-def _check_out(out: Any, values: list[Any]) -> None:
-    arrays = [np.asarray(v) for v in values]
-    shape = np.broadcast_shapes(*(a.shape for a in arrays))
-    common = np.result_type(*values)
-    dtype = common if common in _FLOATS else _PROMOTED[common.itemsize]
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out: expected a NumPy array of {dtype} and shape {shape}, got {type(out).__name__}")
-    if out.dtype.newbyteorder("=") != dtype:
-        raise ValueError(f"out: expected dtype {dtype}, got {out.dtype}")
-    if out.shape != shape:
-        raise ValueError(f"out: expected shape {shape}, got {out.shape}")
-    if not out.flags.writeable:
-        raise ValueError("out: the array is read-only")
+    raise TypeError(f"{name}: expected {EXPECTED}, got {array.dtype}")

@@ -12,7 +12,8 @@ from gelu_fast.cpu import ufuncs as cpu
 pytestmark = pytest.mark.skipif(
     shutil.which("objdump") is None or "avx2" not in ISAS, reason="needs binutils' objdump and an x86-64 build"
 )
-KERNEL = r"(none|tanh|quick)\d_(loop|product|part|product_part)_(f16|bf16|f32|f64)"
+FUSED = r"(none|tanh|quick)_(sum|sum_backward|gate|gate_backward)_(f16|bf16|f32|f64)"
+KERNEL = rf"(none|tanh|quick)\d_(loop|product|part|product_part)_(f16|bf16|f32|f64)|{FUSED}"
 STREAM = r"(none|tanh|quick)\d_(stream|product_stream)_(f32|f64)"
 WIDTHS = {"zmm": "AVX-512", "ymm": "AVX2", "": "plain C"}
 

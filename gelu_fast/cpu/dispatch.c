@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
 #include "dispatch.h"
+#include "common.h"
 #include "pool.h"
 
 #include <stdlib.h>
@@ -65,33 +66,7 @@ int gf_select(const char *name)
 }
 
 const char *gf_selected(void) { return kernels->name; }
-
-/* -- floating-point environment ----------------------------------------------------------------------------------- */
-
-/* Kernels run in the default environment (nearest, subnormals kept, nothing trapped), whatever the caller or a pool
- * thread has set, and the caller's state and status flags are put back: no warnings, no side effects. */
-#ifdef GF_HAVE_X86
-#include <immintrin.h>
-typedef unsigned gf_env;
-static inline gf_env env_enter(void)
-{
-    gf_env saved = _mm_getcsr();
-    _mm_setcsr(0x1f80);
-    return saved;
-}
-static inline void env_leave(gf_env saved) { _mm_setcsr(saved); }
-#else
-#include <fenv.h>
-typedef fenv_t gf_env;
-static inline gf_env env_enter(void)
-{
-    gf_env saved;
-    fegetenv(&saved);
-    fesetenv(FE_DFL_ENV);
-    return saved;
-}
-static inline void env_leave(gf_env saved) { fesetenv(&saved); }
-#endif
+const gf_kernels *gf_current(void) { return kernels; }
 
 /* -- threads ------------------------------------------------------------------------------------------------------ */
 
@@ -144,13 +119,6 @@ void gf_init(void)
 #endif
 }
 
-/* A thread is worth waking for this many bytes of input. */
-#define GF_BYTES_PER_THREAD (192 * 1024)
-/* What a thread fetches at a time: a quarter of its share, in these bounds. */
-#define GF_MIN_PIECE (32 * 1024)
-#define GF_MAX_PIECE (1024 * 1024)
-#define GF_ALIGN 256 /* elements: threads share no cache line of an aligned array, whatever the dtype */
-
 enum { UNARY, PRODUCT, WITH_GRAD }; /* x -> f; (dy, x) -> dy*f'; x -> (f, f') */
 
 typedef struct {
@@ -161,24 +129,10 @@ typedef struct {
     int stream;
 } gf_job;
 
-static const int sizes[GF_DTYPES] = {2, 2, 4, 8};
-
-#define GF_CHUNK 512
-
-#define GF_COPY(type)                                                                                               \
-    for (intptr_t i = 0; i < n; i++) *(type *)(to + i * to_step) = *(const type *)(from + i * from_step)
-
-static void copy_strided(char *to, intptr_t to_step, const char *from, intptr_t from_step, intptr_t n, int size)
-{
-    if (size == 2) GF_COPY(uint16_t);
-    else if (size == 4) GF_COPY(uint32_t);
-    else GF_COPY(uint64_t);
-}
-
 /* Contiguous operands. */
 static void run_packed(const gf_job *job, char *const *at, intptr_t n)
 {
-    int dtype = job->loop->dtype, function = job->loop->function, size = sizes[dtype];
+    int dtype = job->loop->dtype, function = job->loop->function, size = gf_sizes[dtype];
     if (job->kind == UNARY) {
         gf_unary stream = job->stream ? kernels->unary_stream[dtype][function] : NULL;
         (stream ? stream : kernels->unary[dtype][function])(at[0], at[1], n);
@@ -199,7 +153,7 @@ static void run_packed(const gf_job *job, char *const *at, intptr_t n)
 static void run_range(const void *a_job, intptr_t begin, intptr_t end)
 {
     const gf_job *job = a_job;
-    int size = sizes[job->loop->dtype], packed = 1;
+    int size = gf_sizes[job->loop->dtype], packed = 1;
     char *at[3];
     gf_env saved = env_enter();
     for (int k = 0; k < job->operands; k++) {
@@ -242,19 +196,17 @@ static int shifted(const gf_job *job, intptr_t n)
 
 static void run(gf_job *job, intptr_t n)
 {
-    const intptr_t size = sizes[job->loop->dtype];
+    const intptr_t size = gf_sizes[job->loop->dtype];
     const char *out = job->at[job->inputs];
     if (n * size < 2 * GF_BYTES_PER_THREAD || shifted(job, n)) {
         run_range(job, 0, n);
         return;
     }
-    job->stream = n * size >= GF_STREAM_FROM && (uintptr_t)out % (uintptr_t)size == 0 && job->step[job->inputs] == size;
+    job->stream = n * size >= GF_STREAM_FROM && (uintptr_t)out % (uintptr_t)size == 0;
+    for (int k = 0; k < job->operands; k++) job->stream &= job->step[k] == size;
     for (int k = 0; k < job->inputs; k++) job->stream &= out != job->at[k];
-    intptr_t count = n * size / GF_BYTES_PER_THREAD, usable = gf_usable_threads(), piece;
-    if (count > usable) count = usable;
-    piece = n * size / (4 * count);
-    piece = (piece < GF_MIN_PIECE ? GF_MIN_PIECE : piece > GF_MAX_PIECE ? GF_MAX_PIECE : piece) / size;
-    gf_pool_run(run_range, job, n, (piece + GF_ALIGN - 1) / GF_ALIGN * GF_ALIGN, (int)count);
+    intptr_t count, piece = gf_piece(n / GF_ALIGN, size * GF_ALIGN, &count) * GF_ALIGN;
+    gf_pool_run(run_range, job, n, piece, (int)count);
 }
 
 /* -- NumPy's loops ------------------------------------------------------------------------------------------------ */

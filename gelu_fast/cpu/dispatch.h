@@ -14,6 +14,9 @@ enum { GF_FORMS = 3, GF_ORDERS = 3, GF_FUNCTIONS = 9 }; /* function = form*3 + o
 /* y[i] = f(x[i]), and out[i] = dy[i] * f(x[i]); contiguous, one thread; y may be x or dy. */
 typedef void (*gf_unary)(const void *x, void *y, intptr_t n);
 typedef void (*gf_product)(const void *dy, const void *x, void *out, intptr_t n);
+/* See fused_loops.h. */
+enum { GF_SUM, GF_SUM_BACKWARD, GF_GATE, GF_GATE_BACKWARD, GF_FUSED };
+typedef void (*gf_fused)(const void *const *in, void *const *out, intptr_t n);
 
 typedef struct {
     const char *name;
@@ -22,6 +25,7 @@ typedef struct {
     /* The same, storing past the caches: y is aligned as its dtype and apart from the inputs. NULL: there is none. */
     gf_unary unary_stream[GF_DTYPES][GF_FUNCTIONS];
     gf_product product_stream[GF_DTYPES][GF_FORMS];
+    gf_fused fused[GF_FUSED][GF_DTYPES][GF_FORMS];
 } gf_kernels;
 
 extern const gf_kernels gf_baseline;
@@ -51,6 +55,7 @@ const char *const *gf_available(void);
 /* Chooses by name, or the best for NULL; 0, or -1 where the name is not available. */
 int gf_select(const char *name);
 const char *gf_selected(void);
+const gf_kernels *gf_current(void);
 
 int gf_get_threads(void); /* as set */
 void gf_set_threads(int n);

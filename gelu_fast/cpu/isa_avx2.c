@@ -8,7 +8,7 @@
 #include "vec_avx2.h"
 #define GF_KERNELS gf_avx2
 #define GF_ISA_NAME "avx2"
-#include "loops.h"
+#include "kernels.h"
 #ifdef __clang__
 #pragma clang attribute pop
 #endif

@@ -8,7 +8,7 @@
 #include "vec_avx512.h"
 #define GF_KERNELS gf_avx512
 #define GF_ISA_NAME "avx512"
-#include "loops.h"
+#include "kernels.h"
 #ifdef __clang__
 #pragma clang attribute pop
 #endif

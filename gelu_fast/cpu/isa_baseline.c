@@ -2,4 +2,4 @@
 #include "vec_baseline.h"
 #define GF_KERNELS gf_baseline
 #define GF_ISA_NAME "baseline"
-#include "loops.h"
+#include "kernels.h"

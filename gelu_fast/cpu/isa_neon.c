@@ -3,5 +3,5 @@
 #include "vec_neon.h"
 #define GF_KERNELS gf_neon
 #define GF_ISA_NAME "neon"
-#include "loops.h"
+#include "kernels.h"
 #endif

@@ -1,4 +1,4 @@
-/* Contiguous one-thread loops over gelu_math.h, for one ISA; included once by each isa_*.c.
+/* Contiguous one-thread loops over gelu_math.h, for one ISA; included by kernels.h.
  *
  * The remainder of a vector's length goes through the same functions in a padded buffer, so its bits come from the same
  * instructions. 16-bit types are computed in float and rounded once, straight from and to their arrays: going through
@@ -150,21 +150,3 @@ GF_DEFINE_LOOPS(none0) GF_DEFINE_LOOPS(none1) GF_DEFINE_LOOPS(none2)
 GF_DEFINE_LOOPS(tanh0) GF_DEFINE_LOOPS(tanh1) GF_DEFINE_LOOPS(tanh2)
 GF_DEFINE_LOOPS(quick0) GF_DEFINE_LOOPS(quick1) GF_DEFINE_LOOPS(quick2)
 GF_DEFINE_PRODUCTS(none1) GF_DEFINE_PRODUCTS(tanh1) GF_DEFINE_PRODUCTS(quick1)
-
-#define GF_ROW(way)                                                                                                 \
-    {none0_##way, none1_##way, none2_##way, tanh0_##way, tanh1_##way, tanh2_##way, quick0_##way, quick1_##way,      \
-     quick2_##way}
-#define GF_PRODUCT_ROW(way) {none1_##way, tanh1_##way, quick1_##way}
-
-const gf_kernels GF_KERNELS = {
-    GF_ISA_NAME,
-    {GF_ROW(loop_f16), GF_ROW(loop_bf16), GF_ROW(loop_f32), GF_ROW(loop_f64)},
-    {GF_PRODUCT_ROW(product_f16), GF_PRODUCT_ROW(product_bf16), GF_PRODUCT_ROW(product_f32), GF_PRODUCT_ROW(product_f64)},
-#ifdef GF_STREAM_END
-    {{0}, {0}, GF_ROW(stream_f32), GF_ROW(stream_f64)},
-    {{0}, {0}, GF_PRODUCT_ROW(product_stream_f32), GF_PRODUCT_ROW(product_stream_f64)},
-#else
-    {{0}},
-    {{0}},
-#endif
-};

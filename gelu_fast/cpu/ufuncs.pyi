@@ -12,6 +12,21 @@ def set_num_threads(n: SupportsIndex) -> None: ...
 def usable_threads() -> int: ...
 def cpu_count() -> int: ...
 
+SUM: int
+SUM_BACKWARD: int
+GATE: int
+GATE_BACKWARD: int
+UNARY: int
+PRODUCT: int
+
+def run_rows(
+    kind: int,
+    function: int,
+    inputs: tuple[np.ndarray[Any, Any], ...],
+    outputs: tuple[np.ndarray[Any, Any], ...],
+    sums: np.ndarray[Any, Any] | None = None,
+) -> None: ...
+
 gelu: np.ufunc
 gelu_grad: np.ufunc
 gelu_grad2: np.ufunc

@@ -29,6 +29,19 @@ cdef extern from "dispatch.h":
     void gf_init()
 
 
+cdef extern from "rows.h":
+    enum: GF_SUM, GF_SUM_BACKWARD, GF_GATE, GF_GATE_BACKWARD, GF_UNARY, GF_PRODUCT
+    ctypedef struct gf_rows:
+        int kind, dtype, function, inputs, outputs, ndim
+        intptr_t n
+        const intptr_t *shape
+        char *at[5]
+        const intptr_t *stride[5]
+        intptr_t step[5]
+        double *sums
+    int gf_rows_run(const gf_rows *rows) nogil
+
+
 gf_init()
 
 
@@ -111,6 +124,50 @@ def usable_threads():
 def cpu_count():
     """CPUs this process may run on."""
     return gf_cpu_count()
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+SUM, SUM_BACKWARD, GATE, GATE_BACKWARD = GF_SUM, GF_SUM_BACKWARD, GF_GATE, GF_GATE_BACKWARD
+UNARY, PRODUCT = GF_UNARY, GF_PRODUCT
+
+
+def run_rows(int kind, int function, tuple inputs, tuple outputs, cnp.ndarray sums=None):
+    """Compute over arrays of one shape (at least one axis), dtype and native byte order, aligned; nothing is checked.
+
+    Parameters
+    ----------
+    kind : int
+        SUM (x, bias -> y), SUM_BACKWARD (x, bias, dy -> dx, and `sums` over the leading axes), GATE (gate, value -> y),
+        GATE_BACKWARD (gate, value, dy -> dgate, dvalue), UNARY (x -> y) or PRODUCT (dy, x -> dx).
+    function : int
+        The form, 0 to 2; for UNARY and PRODUCT form*3 + order.
+    inputs, outputs : tuple of ndarray
+        An output may be an input, or apart from all.
+    sums : ndarray of float64, optional
+
+    Raises
+    ------
+    MemoryError
+    """
+    cdef gf_rows job
+    cdef cnp.ndarray array = inputs[0]
+    cdef int k = 0, failed, last = array.ndim - 1
+    job.kind, job.function, job.inputs, job.outputs, job.ndim = kind, function, len(inputs), len(outputs), last
+    number = array.descr.type_num
+    job.dtype = (GF_F16 if number == cnp.NPY_FLOAT16 else GF_F32 if number == cnp.NPY_FLOAT32 else
+                 GF_F64 if number == cnp.NPY_FLOAT64 else GF_BF16)
+    job.shape, job.n = <const intptr_t *> array.shape, array.shape[last]
+    for array in inputs + outputs:
+        job.at[k] = <char *> cnp.PyArray_DATA(array)
+        job.stride[k] = <const intptr_t *> cnp.PyArray_STRIDES(array)
+        job.step[k] = cnp.PyArray_STRIDES(array)[last]
+        k += 1
+    job.sums = NULL if sums is None else <double *> cnp.PyArray_DATA(sums)
+    with nogil:
+        failed = gf_rows_run(&job)
+    if failed:
+        raise MemoryError("no memory for the sums over rows")
 
 
 # -- ufuncs ----------------------------------------------------------------------------------------------------------

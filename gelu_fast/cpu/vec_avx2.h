@@ -90,6 +90,13 @@ static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
     _mm256_storeu_si256((__m256i *)h, _mm256_blend_epi16(a, vf_round_bf16(odd), 0xaa));
 }
 
+/* Two vectors of consecutive elements, from the even and the odd ones. */
+static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
+{
+    vf low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+    *a = _mm256_permute2f128_ps(low, high, 0x20), *b = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 static inline vd vd_load_f64(const double *p) { return _mm256_loadu_pd(p); }
 static inline void vd_store_f64(double *p, vd a) { _mm256_storeu_pd(p, a); }
 static inline vd vd_set(double a) { return _mm256_set1_pd(a); }

@@ -90,6 +90,14 @@ static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
     _mm512_storeu_si512(h, _mm512_mask_blend_epi16(0xaaaaaaaau, a, vf_round_bf16(odd)));
 }
 
+/* Two vectors of consecutive elements, from the even and the odd ones. */
+static inline void vf_interleave(vf even, vf odd, vf *a, vf *b)
+{
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *a = _mm512_permutex2var_ps(even, low, odd);
+    *b = _mm512_permutex2var_ps(even, _mm512_add_epi32(low, _mm512_set1_epi32(8)), odd);
+}
+
 static inline vd vd_load_f64(const double *p) { return _mm512_loadu_pd(p); }
 static inline void vd_store_f64(double *p, vd a) { _mm512_storeu_pd(p, a); }
 static inline vd vd_set(double a) { return _mm512_set1_pd(a); }

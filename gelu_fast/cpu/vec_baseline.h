@@ -129,5 +129,6 @@ static inline void vf_store_bf16(uint16_t *h, vf a)
 }
 static inline void vf_load2_bf16(const uint16_t *h, vf *a, vf *b) { *a = vf_load_bf16(h), *b = vf_load_bf16(h + 1); }
 static inline void vf_store2_bf16(uint16_t *h, vf a, vf b) { vf_store_bf16(h, a), vf_store_bf16(h + 1, b); }
+static inline void vf_interleave(vf even, vf odd, vf *a, vf *b) { *a = even, *b = odd; }
 
 #endif

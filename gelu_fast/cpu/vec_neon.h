@@ -91,6 +91,9 @@ static inline void vf_store2_bf16(uint16_t *h, vf even, vf odd)
     vst1q_u16(h, vreinterpretq_u16_u32(vorrq_u32(vshrq_n_u32(vf_round_bf16(even), 16), high)));
 }
 
+/* Two vectors of consecutive elements, from the even and the odd ones. */
+static inline void vf_interleave(vf even, vf odd, vf *a, vf *b) { *a = vzip1q_f32(even, odd), *b = vzip2q_f32(even, odd); }
+
 static inline vd vd_load_f64(const double *p) { return vld1q_f64(p); }
 static inline void vd_store_f64(double *p, vd a) { vst1q_f64(p, a); }
 static inline vd vd_set(double a) { return vdupq_n_f64(a); }

@@ -1,0 +1,58 @@
+"""What every front door checks: dtypes, forms, `out`, and whose arrays they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .cpu.ufuncs import bfloat16
+from .forms import FORMS
+
+# What NumPy's own float ufuncs make of an integer or bool of this many bytes.
+PROMOTED = {1: np.dtype(np.float16), 2: np.dtype(np.float32), 4: np.dtype(np.float64), 8: np.dtype(np.float64)}
+FLOATS: set[np.dtype[Any]] = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
+if bfloat16 is not None:
+    FLOATS.add(bfloat16)
+EXPECTED = f"{', '.join(sorted(d.name for d in FLOATS))}, integers or bools"
+
+
+def unknown_form(approximate: Any) -> ValueError:
+    """The error for an `approximate` that is none of the three."""
+    return ValueError(f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}")
+
+
+def form_number(approximate: Any) -> int:
+    """0 to 2."""
+    try:
+        return FORMS.index(approximate)
+    except ValueError:
+        raise unknown_form(approximate) from None
+
+
+def is_foreign(*arrays: Any) -> bool:
+    """Whether one of them answers for itself through ``__array_ufunc__`` (pandas, xarray, dask)."""
+    return any(hasattr(type(a), "__array_ufunc__") and not isinstance(a, np.ndarray | np.generic) for a in arrays)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of ours, in any byte order."""
+    return dtype in FLOATS or dtype.newbyteorder("=") in FLOATS
+
+
+def result_dtype(*values: Any) -> np.dtype[Any]:
+    """The native dtype that results from arrays of floats, integers and bools."""
+    common = np.result_type(*values).newbyteorder("=")
+    return common if common in FLOATS else PROMOTED[common.itemsize]
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise unless `out` can take a result."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: expected a NumPy array of {dtype} and shape {shape}, got {type(out).__name__}")
+    if out.dtype.newbyteorder("=") != dtype:
+        raise ValueError(f"out: expected dtype {dtype}, got {out.dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out: expected shape {shape}, got {out.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out: the array is read-only")
