@@ -11,12 +11,14 @@ from typing import Any
 
 from . import forms, ufuncs
 from .api import gelu, gelu_backward, gelu_grad, gelu_grad2, gelu_with_grad
+from .ffn import FeedForward
 from .fused import bias_gelu, bias_gelu_backward, geglu, geglu_backward
 from .threads import cpu_info, get_num_threads, num_threads, set_num_threads
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "FeedForward",
     "bias_gelu",
     "bias_gelu_backward",
     "cpu_info",

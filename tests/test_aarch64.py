@@ -10,8 +10,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from functions import same_bits, sample
+from functions import FORMS, same_bits, sample
 
+import gelu_fast as gf
 from gelu_fast.accuracy.functions import FUNCTIONS, instruction_set
 from gelu_fast.accuracy.oracle import oracle
 from gelu_fast.bounds import ULP
@@ -31,7 +32,7 @@ NUMBERS = {name: ["none", "tanh", "quick"].index(f.form) * 3 + f.order for name,
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     path = tmp_path_factory.mktemp("aarch64") / "run_kernels"
-    sources = [ROOT / "tests/native/run_kernels.c", CPU / "dispatch.c", CPU / "pool.c", *CPU.glob("isa_*.c")]
+    sources = [ROOT / "tests/native/run_kernels.c", CPU / "dispatch.c", CPU / "pool.c", CPU / "rows.c", *CPU.glob("isa_*.c")]
     subprocess.run([COMPILER, *FLAGS, f"-I{CPU}", "-o", path, *sources, "-lm"], check=True)
     return path
 
@@ -70,3 +71,30 @@ def test_same_bits_as_on_this_machine(program, name, dtype):
             if function.order == 1:
                 dy = sample(20_011, dtype, seed=1)
                 same_bits(run(program, theirs, "product", name, dy, x), function.backward(dy, x))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fused_forms_have_the_same_bits(program, form, dtype):
+    """The fused kernels of NEON and plain C, one row long, against this machine's AVX2 and plain C."""
+    a, b, dy = (sample(5_003, dtype, seed=k) for k in range(3))
+    for theirs, ours in (("neon", "avx2"), ("baseline", "baseline")):
+
+        def fused(kind, isa=theirs):
+            done = subprocess.run(
+                [EMULATOR, program, isa, kind, str(FORMS.index(form)), str(DTYPES.index(dtype)), str(a.size)],
+                input=b"".join(x.tobytes() for x in (a, b, dy)), capture_output=True, check=True,
+            )  # fmt: skip
+            return done.stdout[:a.nbytes], done.stdout[a.nbytes:]
+
+        with instruction_set(ours):
+            same_bits(np.frombuffer(fused("sum")[0], dtype), gf.bias_gelu(a, b, form))
+            dx, dbias = gf.bias_gelu_backward(dy, a, b, form)
+            first, second = fused("sum_backward")
+            same_bits(np.frombuffer(first, dtype), dx)
+            with np.errstate(all="ignore"):
+                same_bits(np.frombuffer(second, np.float64).astype(dtype), dbias)
+            both = np.concatenate([b, a])  # value, gate
+            same_bits(np.frombuffer(fused("gate")[0], dtype), gf.geglu(both, form))
+            first, second = (np.frombuffer(part, dtype) for part in fused("gate_backward"))
+            same_bits(np.concatenate([second, first]), gf.geglu_backward(dy, both, form))
