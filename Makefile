@@ -9,7 +9,7 @@ SOURCES := $(filter-out gelu_fast/cpu/ufuncs.c,$(SOURCES))
 DEPS := $(VENV)/.deps
 BUILD := $(VENV)/.build-$(FILES)
 
-.PHONY: demo test bench bench-full accuracy accuracy-exhaustive test-aarch64 lint setup clean
+.PHONY: demo test bench bench-full bench-ffn accuracy accuracy-exhaustive test-aarch64 lint setup clean
 setup: $(BUILD)
 
 $(DEPS): pyproject.toml constraints.txt
@@ -48,6 +48,9 @@ accuracy: $(BUILD)
 # All 2^32 float32 inputs of each function; resumes where it was stopped. Half an hour on one core.
 accuracy-exhaustive: $(BUILD)
 	$(BIN)/gelu-fast accuracy --exhaustive all --output accuracy-results
+
+bench-ffn: $(BUILD)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/feed_forward.py
 
 test-aarch64: $(BUILD)
 	@command -v aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null || \

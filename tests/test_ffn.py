@@ -1,6 +1,9 @@
 """The feed-forward block: values, gradients, memory, training, and blocks read from PyTorch, Hugging Face and Keras."""
 
+import copy
+import multiprocessing
 import os
+import pickle
 import tracemalloc
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -78,6 +81,18 @@ def test_float32_and_inputs(gated):
     assert np.array_equal(out, y)
     ff.backward(y, frozen)
     assert all(np.array_equal(a, b) for a, b in zip(parts, before, strict=True))
+
+
+def test_copies():
+    """Pickle, deepcopy and a spawned process (case 12)."""
+    x = np.random.default_rng(0).standard_normal((50, 5))
+    ff = gf.FeedForward(*weights(np.float64))
+    want = ff(x)
+    for other in (pickle.loads(pickle.dumps(ff)), copy.deepcopy(ff), copy.copy(ff)):
+        assert np.array_equal(other(x), want)
+        assert other.w1.flags.f_contiguous
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert np.array_equal(pool.apply(ff, (x,)), want)
 
 
 BAD = [
