@@ -234,7 +234,7 @@ class FeedForward:
             if self.b1 is not None:
                 h += self.b1
             return np.asarray(geglu(h, self.approximate))
-        if self.b1 is None:
+        if self._bias is None:
             return np.asarray(gelu(h, self.approximate, out=h))
         # bias_gelu without its checks, which cost more than the work on a single row.
         run_rows(SUM, self._form, (h, self._bias), (h,))
@@ -253,7 +253,8 @@ class FeedForward:
         return bias_gelu(z, self.b1, self.approximate, out=z), dz, sums
 
     def _block(self, rows: int) -> int:
-        return min(rows, max(_LEAST_ROWS, _BLOCK_BYTES // max(1, self.w1.shape[1] * self._dtype.itemsize)))
+        row_bytes = max(1, int(self.w1.shape[1]) * self._dtype.itemsize)
+        return min(rows, max(_LEAST_ROWS, _BLOCK_BYTES // row_bytes))
 
     def _rows(self, name: str, array: Any, width: int) -> tuple[Array, tuple[int, ...]]:
         if type(array) is np.ndarray and array.ndim == 2 and array.dtype is self._dtype and array.shape[1] == width:

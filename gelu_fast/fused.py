@@ -238,7 +238,7 @@ def _result(
         return lambda: out, out.view(np.ndarray)
     target = np.empty(shape, dtype)
 
-    def copied() -> np.ndarray[Any, Any]:
+    def copied() -> Any:
         out[...] = target
         return out
 
@@ -246,8 +246,9 @@ def _result(
 
 
 def _apart_or_same(out: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> bool:
-    same = out.ctypes.data == array.ctypes.data and out.strides == array.strides and out.shape == array.shape
-    return same or not np.may_share_memory(out, array)
+    if out is array or not np.may_share_memory(out, array):
+        return True
+    return out.ctypes.data == array.ctypes.data and out.strides == array.strides and out.shape == array.shape
 
 
 def _tiled(x: np.ndarray[Any, Any], bias: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> Any:

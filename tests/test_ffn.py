@@ -15,6 +15,7 @@ from functions import FORMS
 
 import gelu_fast as gf
 
+
 def weights(dtype, gated=False, biases=True, sizes=(5, 7, 3), seed=0):
     rng = np.random.default_rng(seed)
     width, hidden, out = sizes
