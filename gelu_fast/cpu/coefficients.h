@@ -110,7 +110,7 @@ static alignas(64) const float gf_tanh1_f32[10][8] = {
 #define GF_OFFSET_tanh2_f32 0x1.2400000000000p+2f
 #define GF_T_MAX_tanh2_f32 0x1.6800000000000p+3f
 #define GF_DEGREE_tanh2_f32 8
-#define GF_CAREFUL_tanh2_f32 0
+#define GF_CAREFUL_tanh2_f32 1
 static alignas(64) const float gf_tanh2_f32[10][8] = {
     {0x1.52a6200000000p+1f, 0x1.1464a00000000p+2f, 0x1.7f6e600000000p+2f, 0x1.ef5a400000000p+2f, 0x1.86fdc00000000p-3f, 0x1.ba2fe00000000p-1f, 0x1.6b23140000000p+0f, 0x1.1175a00000000p+1f},
     {-0x1.4927c00000000p+3f, -0x1.2cdc100000000p+6f, -0x1.394d0c0000000p+8f, -0x1.f9601e0000000p+9f, 0x1.89c2900000000p-1f, 0x1.6084220000000p-2f, 0x1.ff22fc0000000p-29f, -0x1.ae55d80000000p-4f},
