@@ -1,7 +1,7 @@
 """PyTorch: a drop-in GELU that is differentiable, compilable and exportable. Needs the extra ``torch``.
 
-`gelu`, `bias_gelu` and `geglu` take tensors; `GELU`, `BiasGELU`, `GEGLU` and `FeedForwardBlock` are modules; `swap_gelu`
-puts `GELU` into a model made of others'; `onnx_translations` is for ``torch.onnx.export``.
+`gelu`, `bias_gelu` and `geglu` take tensors; `GELU`, `BiasGELU`, `GEGLU` and `FeedForwardBlock` are modules;
+`swap_gelu` puts `GELU` into a model that others made; `onnx_translations` is for ``torch.onnx.export``.
 """
 
 from __future__ import annotations

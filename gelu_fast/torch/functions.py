@@ -9,6 +9,7 @@ from torch.autograd import forward_ad
 
 from . import ops
 
+
 class _Gelu(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -89,8 +90,8 @@ def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
 
     Notes
     -----
-    Bounds as `gelu_fast.gelu`, `gelu_backward` and `gelu_grad2`: right in the whole tail, where torch's own returns 0 from
-    −6 down. gelu(−inf) is −0.0 where torch gives nan.
+    Bounds as `gelu_fast.gelu`, `gelu_backward` and `gelu_grad2`: right in the whole tail, where torch's own returns 0
+    from −6 down. gelu(−inf) is −0.0 where torch gives nan.
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x: expected a torch.Tensor, got {type(x).__name__}")

@@ -53,7 +53,9 @@ def _bias_vmap(info: Any, in_dims: tuple[int | None, ...], x: Any, bias: Any, ap
     return ops.gelu(x + bias.view(len(bias), *[1] * (x.ndim - 2), -1), approximate), 0
 
 
-def _bias_backward_vmap(info: Any, in_dims: tuple[int | None, ...], dy: Any, x: Any, bias: Any, approximate: str) -> Any:
+def _bias_backward_vmap(
+    info: Any, in_dims: tuple[int | None, ...], dy: Any, x: Any, bias: Any, approximate: str
+) -> Any:
     dy, x, bias = (_batched(info, d, t) for d, t in zip(in_dims, (dy, x, bias), strict=False))
     dx = ops.gelu_backward(dy, x + bias.view(len(bias), *[1] * (x.ndim - 2), -1), approximate)
     return (dx, dx.sum(tuple(range(1, x.ndim - 1))) if x.ndim > 2 else dx), (0, 0)
@@ -86,8 +88,8 @@ bias_gelu = _register(
     lambda x, bias, approximate: torch.empty_like(x), _bias_vmap,
 )  # fmt: skip
 bias_gelu_backward = _register(
-    "bias_gelu_backward", "(Tensor dy, Tensor x, Tensor bias, str approximate) -> (Tensor, Tensor)", _bias_gelu_backward,
-    lambda dy, x, bias, approximate: (torch.empty_like(x), bias.new_empty(bias.shape)), _bias_backward_vmap,
+    "bias_gelu_backward", "(Tensor dy, Tensor x, Tensor bias, str approximate) -> (Tensor, Tensor)",
+    _bias_gelu_backward, lambda dy, x, bias, approximate: (torch.empty_like(x), bias.new_empty(bias.shape)), _bias_backward_vmap,
 )  # fmt: skip
 geglu = _register(
     "geglu", "(Tensor x, str approximate, bool gate_first) -> Tensor", _geglu,

@@ -1,8 +1,8 @@
 """The kernels as PyTorch operators, ``torch.ops.gelu_fast.*``, on the tensors' own memory.
 
 Each derivative is an operator of its own, without a formula for autograd: that is `functions`' work. (A formula
-registered here would break torch.func.grad, and forward mode would return zeros, in torch 2.13.) All are element-wise in
-their tensors, so one rule serves vmap for all.
+registered here would break torch.func.grad, and forward mode would return zeros, in torch 2.13.) All are element-wise,
+so one rule serves vmap for all.
 """
 
 from __future__ import annotations

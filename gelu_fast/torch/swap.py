@@ -79,28 +79,33 @@ def swap_gelu(model: torch.nn.Module) -> Swap:
         raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
     swap = Swap()
     made: dict[int, GELU] = {}
-    for prefix, owner, attribute, old in list(_candidates(model)):
-        form = _formula(old)
-        if form is None:
-            continue
+    for prefix, owner, attribute, old, form in list(_found(model, "", set())):
         new = made.setdefault(id(old), GELU(form).train(getattr(old, "training", owner.training)))
-        name = f"{prefix}.{attribute}" if prefix else attribute
-        swap.append(Replaced(name, old, new, form, owner, attribute))
+        swap.append(Replaced(f"{prefix}{attribute}", old, new, form, owner, attribute))
         _put(owner, attribute, new)
     return swap
 
 
-def _candidates(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, Any]]:
-    for prefix, owner in model.named_modules():
-        for attribute, child in owner._modules.items():
-            if child is not None and "gelu" in type(child).__name__.lower() and not isinstance(child, GELU):
-                if not any(True for _ in child.parameters()):
-                    yield prefix, owner, attribute, child
-        for attribute, value in vars(owner).items():
-            if attribute.startswith("_") or isinstance(value, torch.nn.Module) or not callable(value):
-                continue
-            if "gelu" in getattr(value, "__name__", type(value).__name__).lower():
-                yield prefix, owner, attribute, value
+def _found(owner: torch.nn.Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, torch.nn.Module, str, Any, str]]:
+    """Every (prefix, owner, attribute, what stands there, form); not what stands inside one that is found."""
+    if id(owner) in seen or isinstance(owner, GELU):
+        return
+    seen.add(id(owner))
+    functions = {
+        name: value for name, value in vars(owner).items()
+        if not name.startswith("_") and not isinstance(value, torch.nn.Module) and callable(value)
+    }  # fmt: skip
+    for name, value in {**owner._modules, **functions}.items():
+        if value is None:
+            continue
+        label = type(value).__name__ if isinstance(value, torch.nn.Module) else getattr(value, "__name__", "")
+        named = "gelu" in label.lower() and not isinstance(value, GELU)
+        learnt = isinstance(value, torch.nn.Module) and any(True for _ in value.parameters())
+        form = _formula(value) if named and not learnt else None
+        if form is not None:
+            yield prefix, owner, name, value, form
+        elif isinstance(value, torch.nn.Module):
+            yield from _found(value, f"{prefix}{name}.", seen)
 
 
 def _formula(activation: Any) -> str | None:
@@ -118,10 +123,8 @@ def _formula(activation: Any) -> str | None:
 
 
 def _put(owner: torch.nn.Module, attribute: str, value: Any) -> None:
-    if isinstance(value, torch.nn.Module) or attribute not in owner._modules:
-        vars(owner).pop(attribute, None)  # a function there would hide the module
-        owner._modules.pop(attribute, None) if not isinstance(value, torch.nn.Module) else None
-        setattr(owner, attribute, value)
-    else:
-        del owner._modules[attribute]
-        setattr(owner, attribute, value)
+    if attribute in owner._modules and isinstance(value, torch.nn.Module):
+        owner._modules[attribute] = value  # in its place: the order is the order of a Sequential
+        return
+    delattr(owner, attribute)  # a function would hide a module of its name, and a module refuses a function
+    setattr(owner, attribute, value)
