@@ -9,7 +9,7 @@ SOURCES := $(filter-out gelu_fast/cpu/ufuncs.c,$(SOURCES))
 DEPS := $(VENV)/.deps
 BUILD := $(VENV)/.build-$(FILES)
 
-.PHONY: demo test bench bench-full bench-ffn accuracy accuracy-exhaustive test-aarch64 lint setup clean
+.PHONY: demo test bench bench-full bench-ffn bench-torch accuracy accuracy-exhaustive test-aarch64 lint setup clean
 setup: $(BUILD)
 
 $(DEPS): pyproject.toml constraints.txt
@@ -51,6 +51,9 @@ accuracy-exhaustive: $(BUILD)
 
 bench-ffn: $(BUILD)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/feed_forward.py
+
+bench-torch: $(BUILD)
+	$(BIN)/python benchmarks/torch_gelu.py
 
 test-aarch64: $(BUILD)
 	@command -v aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null || \

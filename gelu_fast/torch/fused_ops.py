@@ -89,7 +89,8 @@ bias_gelu = _register(
 )  # fmt: skip
 bias_gelu_backward = _register(
     "bias_gelu_backward", "(Tensor dy, Tensor x, Tensor bias, str approximate) -> (Tensor, Tensor)",
-    _bias_gelu_backward, lambda dy, x, bias, approximate: (torch.empty_like(x), bias.new_empty(bias.shape)), _bias_backward_vmap,
+    _bias_gelu_backward, lambda dy, x, bias, approximate: (torch.empty_like(x), bias.new_empty(bias.shape)),
+    _bias_backward_vmap,
 )  # fmt: skip
 geglu = _register(
     "geglu", "(Tensor x, str approximate, bool gate_first) -> Tensor", _geglu,

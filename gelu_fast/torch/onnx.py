@@ -29,7 +29,8 @@ def onnx_translations() -> dict[Any, Any]:
 
     def translate(x: Any, approximate: str) -> Any:
         if approximate == "quick":
-            return op.Mul(x, op.Sigmoid(op.Mul(x, op.CastLike(op.Constant(value_float=1.702), x))))
+            slope: Any = op.CastLike(op.Constant(value_float=1.702), x)  # type: ignore[type-var]
+            return op.Mul(x, op.Sigmoid(op.Mul(x, slope)))
         return op.Gelu(x, approximate=approximate)
 
     return {gelu: translate}
