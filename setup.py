@@ -35,7 +35,8 @@ else:
         link_args += ["-fopenmp"]
 
 setup(
-    packages=["gelu_fast", "gelu_fast.accuracy", "gelu_fast.bench", "gelu_fast.cpu", "gelu_fast.export"],
+    packages=["gelu_fast", "gelu_fast.accuracy", "gelu_fast.bench", "gelu_fast.cpu", "gelu_fast.cuda",
+              "gelu_fast.export", "gelu_fast.jit", "gelu_fast.torch"],
     package_dir={"gelu_fast.export": "export"},
     package_data={"gelu_fast": ["py.typed"], "gelu_fast.cpu": ["*.pyi"]},
     ext_modules=cythonize(

@@ -1,7 +1,7 @@
 """`gelu_fast.torch` beside ``torch.nn.GELU`` in eager mode; `make bench-torch`.
 
-Answers are checked first; then both take turns in one process, torch on as many threads as we. Prints forward + backward
-of large activations, small calls (and from which size ours is quicker), and whole models with `swap_gelu`.
+Answers are checked first; then both take turns in one process, on as many threads. Prints forward + backward of large
+activations, small calls (and from which size ours is quicker), and whole models with `swap_gelu`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def main() -> int:
         label = "forward + backward" if grad else "forward"
         for size in (1, 256, 4096, 16384, 65536, 262144):
             x, dy = torch.randn(size, requires_grad=grad), torch.randn(size)
-            calls = [forward_backward(m, x, dy) if grad else lambda m=m, x=x: m(x) for m in (gt.GELU(), torch.nn.GELU())]
+            pair = (gt.GELU(), torch.nn.GELU())
+            calls = [forward_backward(m, x, dy) if grad else lambda m=m, x=x: m(x) for m in pair]
             if row(f"{label}, {size:,} float32", *calls) > 1:
                 quicker.setdefault(label, size)
     models = {

@@ -32,13 +32,15 @@ __all__ = [
     "gelu_grad2",
     "gelu_with_grad",
     "get_num_threads",
+    "jit",
     "num_threads",
     "set_num_threads",
+    "torch",
     "ufuncs",
 ]
 
 # Heavy parts load on first use.
-_LAZY = ("accuracy", "bench", "export")
+_LAZY = ("accuracy", "bench", "cuda", "export", "jit", "torch")
 
 
 def __getattr__(name: str) -> Any:

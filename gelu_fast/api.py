@@ -8,6 +8,7 @@ import numpy as np
 
 from . import ufuncs
 from .checks import EXPECTED, FLOATS, check_out, is_float, is_foreign, result_dtype, unknown_form
+from .cuda.interface import is_device_array
 from .views import LARGE, over_rows
 
 _GELU = {"none": ufuncs.gelu, "tanh": ufuncs.gelu_tanh, "quick": ufuncs.gelu_quick}
@@ -40,8 +41,9 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | N
         ``"quick"``: x·σ(1.702x).
     out : ndarray, optional
         Takes the result; its dtype and shape must be the result's. May be `x` itself, or overlap it.
-    backend : {None, "cython"}, optional
-        None chooses by the type of `x`.
+    backend : {None, "cython", "numba", "cuda"}, optional
+        None chooses by the type of `x`. ``"numba"`` (needs the ``numba`` extra) serves plain NumPy arrays whose result
+        is float32 or float64, within the same bound but not with the same bits.
 
     Returns
     -------
@@ -52,7 +54,10 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None, backend: str | N
     Raises
     ------
     TypeError
-        If `x` is complex, longdouble, object, string or datetime; if `out` is not an array.
+        If `x` is complex, longdouble, object, string or datetime; if `out` is not an array; if `backend` does not
+        serve the dtype or the array type.
+    ImportError
+        If `backend` is "numba" and Numba is not installed.
     ValueError
         If `approximate` or `backend` is unknown; if `out` has another dtype or shape or is read-only.
 
@@ -187,11 +192,24 @@ def _unary(table: dict[str, np.ufunc], x: Any, approximate: str, out: Any, backe
 
 def _call(function: np.ufunc, arrays: dict[str, Any], out: Any, backend: str | None) -> Any:
     """The general case: any array-like, `out`, a backend by name."""
-    if backend not in (None, "cython"):
-        raise ValueError(f"backend: expected None or 'cython', got {backend!r}")
+    if backend not in (None, "cython", "numba", "cuda"):
+        raise ValueError(f"backend: expected None, 'cython', 'numba' or 'cuda', got {backend!r}")
+    if backend == "cuda" or any(map(is_device_array, arrays.values())):
+        if backend in ("cython", "numba"):
+            raise TypeError(f"backend={backend!r} takes NumPy arrays, got one on a CUDA device; backend=None serves it")
+        from .cuda.launch import serve as serve_cuda
+
+        return serve_cuda(function.__name__, arrays, out)
     if is_foreign(*arrays.values()):
+        if backend == "numba":
+            raise TypeError("backend='numba' takes NumPy arrays, got " + ", ".join(
+                f"{name} of type {type(a).__name__}" for name, a in arrays.items()))  # fmt: skip
         return function(*arrays.values()) if out is None else function(*arrays.values(), out=out)
     values = [_numeric(name, a) for name, a in arrays.items()]
+    if backend == "numba":
+        from .jit.front import serve
+
+        return serve(function.__name__, dict(zip(arrays, values, strict=True)), out)
     if out is None:
         return function(*values)
     check_out(out, np.broadcast_shapes(*(np.shape(v) for v in values)), result_dtype(*values))

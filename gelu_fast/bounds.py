@@ -33,3 +33,7 @@ MISROUNDED = {
 
 # A derivative's root: within this distance of it an error is reported apart.
 NEAR_ROOT = 2.0**-6
+
+# Numba's kernels and scalars (backend="numba", gelu_fast.jit) keep the bounds of `ULP` too, with one exception: within
+# NEAR_ROOT of a derivative's root the error may instead be so much, absolute (times |dy| for `gelu_backward`).
+NUMBA_NEAR_ROOT = {"float32": 2.0**-26, "float64": 2.0**-54}

@@ -10,7 +10,9 @@ from .cpu.ufuncs import bfloat16
 from .forms import FORMS
 
 # What NumPy's own float ufuncs make of an integer or bool of this many bytes.
-PROMOTED = {1: np.dtype(np.float16), 2: np.dtype(np.float32), 4: np.dtype(np.float64), 8: np.dtype(np.float64)}
+PROMOTED: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.float16), 2: np.dtype(np.float32), 4: np.dtype(np.float64), 8: np.dtype(np.float64),
+}  # fmt: skip
 FLOATS: set[np.dtype[Any]] = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
 if bfloat16 is not None:
     FLOATS.add(bfloat16)

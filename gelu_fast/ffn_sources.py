@@ -96,7 +96,8 @@ def from_keras(model: Any) -> dict[str, Any]:
         found = np.array(ops.convert_to_numpy(variable))
         return found if found.dtype in (np.float32, np.float64) else found.astype(np.float32)
 
-    out: dict[str, Any] = {"approximate": _formula(run, f"model: {getattr(activation, 'name', None) or activation.__name__}")}
+    label = getattr(activation, "name", None) or activation.__name__
+    out: dict[str, Any] = {"approximate": _formula(run, f"model: {label}")}
     for k, layer in enumerate(dense, 1):
         out[f"w{k}"], out[f"b{k}"] = array(layer.kernel), array(layer.bias) if layer.use_bias else None
     return out

@@ -9,6 +9,7 @@ import numpy as np
 from .checks import EXPECTED, check_out, form_number, is_float, is_foreign, result_dtype
 from .cpu import ufuncs as cpu
 from .cpu.ufuncs import run_rows
+from .cuda.interface import is_device_array
 from .ufuncs import gelu, gelu_backward, gelu_quick, gelu_quick_backward, gelu_tanh, gelu_tanh_backward
 
 _FORWARD = (gelu, gelu_tanh, gelu_quick)
@@ -49,6 +50,10 @@ def bias_gelu(x: Any, bias: Any, approximate: str = "none", *, out: Any = None) 
     of ``gelu(x + bias)``. 16-bit types are computed in float32, the sum too, and rounded once.
     """
     form = form_number(approximate)
+    if is_device_array(x) or is_device_array(bias):
+        from . import cuda
+
+        return cuda.bias_gelu(x, bias, approximate, out=out)
     if _by_steps(x, bias):
         return _FORWARD[form](x + bias) if out is None else _FORWARD[form](x + bias, out=out)
     x, bias = _common({"x": x, "bias": bias})
@@ -133,6 +138,10 @@ def geglu(x: Any, approximate: str = "none", *, gate: str = "second", out: Any =
     the bits of ``value * gelu(gate)``. Source: Shazeer, https://arxiv.org/abs/2002.05202.
     """
     form, first = form_number(approximate), _gate_first(gate)
+    if is_device_array(x):
+        from . import cuda
+
+        return cuda.geglu(x, approximate, gate=gate, out=out)
     if _by_steps(x):
         g, value = _halves(x, first)
         return np.multiply(value, _FORWARD[form](g), **({} if out is None else {"out": out}))

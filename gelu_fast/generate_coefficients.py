@@ -33,8 +33,10 @@ import mpmath as mp
 import numpy as np
 
 try:
+    from .generate_jit_coefficients import generate_jit, render_jit
     from .minimax import Real, fit, fit_at, nearest
 except ImportError:  # run as a script, from the source tree
+    from generate_jit_coefficients import generate_jit, render_jit  # type: ignore[import-not-found, no-redef]
     from minimax import Real, fit, fit_at, nearest  # type: ignore[import-not-found, no-redef]
 
 SQRT2, PI = mp.sqrt(2), mp.pi
@@ -54,7 +56,8 @@ T_MAX: dict[str, dict[str, int | str]] = {
 }
 
 # float32: z = t*scale + offset picks the segment. Half of them, of equal width, while z < 8 (a fit of F), half twice as
-# wide beyond (a fit of P, to be multiplied by E); the last reaches to t_max. The offset puts roots well inside a segment.
+# wide beyond (a fit of P, to be multiplied by E); the last reaches to t_max. Roots lie well inside a segment, by the
+# choice of scale and offset.
 # quick has poles at t = 1.85i, which its higher degrees pay for; exact and tanh would need only slightly more.
 # (form, order): (scale, offset, degree)
 SEGMENTS = {"f32": 8, "f32x32": 32}
@@ -71,8 +74,9 @@ F32: dict[str, dict[tuple[str, int], tuple[str, str, int]]] = {
     },
 }  # fmt: skip
 
-# Where c1, at the root, happens to lie near the middle of two floats, the evaluation must lose less.
-F32_CAREFUL = {("f32", "quick", 2)}
+# The evaluation must lose less where c1, at the root, happens to lie near the middle of two floats (quick), or where P
+# is just above a power of two and the result just below one, so that its error counts double (tanh at t = 3.53).
+F32_CAREFUL = {("f32", "quick", 2), ("f32", "tanh", 2)}
 
 # float64: z = t + F64_OFFSET, 32 segments per binade of z: an eighth wide while z < 8 (fits of F), twice as wide up to
 # 16 and so on (fits of P). quick's last one begins where E has fallen below 2^-60 and P is t or a constant times it.
@@ -202,7 +206,8 @@ def make_table(layout: str, form: str, order: int) -> dict[str, Any]:
         func = partial(plain if j < plain_below else scaled if dtype == "f64" else rescaled, form, order)
         rounded_first = degree if dtype == "f32" else 2
         pinned = zero if near_root else None
-        segments.append(fit(func, a, b, degree, digits, rounded_first, pinned, keeps_low=dtype == "f64" and j >= plain_below))
+        keeps_low = dtype == "f64" and j >= plain_below
+        segments.append(fit(func, a, b, degree, digits, rounded_first, pinned, keeps_low=keeps_low))
     return {
         "scale": hexed(scale), "offset": hexed(offset), "t_max": hexed(t_max), "degree": degree,
         "plain": plain_below, "careful": (layout, form, order) in F32_CAREFUL,
@@ -218,7 +223,8 @@ def make_exp(dtype: str) -> dict[str, Any]:
     float64: 1 - exp(-r) = r + sum c_k r^k, k >= 2, on |r| <= ln2/2 (and a little over).
     float32: exp(r/2) - 1 = sum c_k r^k, k >= 1, on 0 <= r <= ln4/8 (and a little over), and EXP_SCALE * 2^(j/8).
     """
-    degree, out = EXP_DEGREE[dtype], {}
+    degree = EXP_DEGREE[dtype]
+    out: dict[str, Any] = {}
     if dtype == "f32":
         low, high = -mp.log(4) / 8 / 100, mp.log(4) / 8 * mp.mpf("1.01")
         s = fit_at(mp.mpf(0), lambda r: mp.exp(r / 2), low, high, degree, DIGITS[dtype], 2, [mp.mpf(1)])
@@ -269,7 +275,7 @@ def generate() -> dict[str, dict[str, Any]]:
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
-def render_python(data: dict[str, dict[str, Any]]) -> str:
+def render_python(data: dict[str, dict[str, Any]], jit: dict[str, dict[str, Any]]) -> str:
     out = [
         '"""Every number of every approximation; made by generate_coefficients.py, which says what they mean."""',
         "# ruff: noqa",
@@ -289,9 +295,10 @@ def render_python(data: dict[str, dict[str, Any]]) -> str:
                 keys = ("scale", "offset", "t_max", "degree", "plain", "careful")
                 out += [f'        "{k}": {table[k]!r},' for k in keys]
                 out += [f'        "{k}": [{", ".join(map(repr, table[k]))}],' for k in ("intervals", "errors")]
-                out += ['        "rows": [', *(f"            {row!r}," for row in table["rows"]), "        ],", "    },"]
+                out += ['        "rows": [', *(f"            {row!r}," for row in table["rows"])]
+                out += ["        ],", "    },"]
             out += ["}", ""]
-    return "\n".join(out)
+    return "\n".join([*out, *render_jit(jit)])
 
 
 def c_table(stem: str, layout: str, table: dict[str, Any], ctype: str, suffix: str) -> list[str]:
@@ -342,7 +349,8 @@ def render_c(data: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     here = Path(__file__).parent
     data = generate()
-    for path, text in ((here / "coefficients.py", render_python(data)), (here / "cpu/coefficients.h", render_c(data))):
+    python = render_python(data, generate_jit())
+    for path, text in ((here / "coefficients.py", python), (here / "cpu/coefficients.h", render_c(data))):
         temporary = path.with_name(path.name + ".tmp")
         temporary.write_text(text)
         temporary.replace(path)

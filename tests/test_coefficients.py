@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import reference as ref
 
-from gelu_fast import coefficients, generate_coefficients
+from gelu_fast import coefficients, generate_coefficients, generate_jit_coefficients
 
 HEADER = Path(__file__).parent.parent / "gelu_fast" / "cpu" / "coefficients.h"
 TABLES = {layout: getattr(coefficients, f"{layout.upper()}_TABLES") for layout in ("f32", "f32x32", "f64", "f64x16")}
@@ -26,7 +26,8 @@ def generated():
 
 def test_python_table(generated):
     committed = Path(coefficients.__file__).read_text()
-    assert first_difference(generate_coefficients.render_python(generated), committed) is None
+    jit = generate_jit_coefficients.generate_jit()
+    assert first_difference(generate_coefficients.render_python(generated, jit), committed) is None
 
 
 def test_c_header(generated):
@@ -66,7 +67,7 @@ def exponent(form, t):
 
 
 def fit_errors(rows, form, order, intervals, plain, scale=1):
-    """By segment: the largest relative error over eleven points. The first `plain` segments fit F, the others P/scale."""
+    """By segment: the largest relative error over eleven points. The first `plain` fit F, the others P/scale."""
     with mp.workprec(400):
         for segment, ((a, b), row) in enumerate(zip(intervals, rows, strict=True)):
             centre, *coefs = [mp.mpf(float.fromhex(c)) for c in row]
@@ -142,3 +143,54 @@ def test_constants(dtype):
             ("TANH_CUBIC", slope * mp.mpf("0.044715")), ("QUICK", times * mp.mpf("1.702")),
         ):  # fmt: skip
             assert abs(table[name + "_HI"] + table[name + "_LO"] - value) < value * mp.mpf(2) ** (12 - 2 * digits), name
+
+
+# -- the tables for Numba ----------------------------------------------------------------------------------------------
+
+def quotient(dtype, name, z):
+    """What a table of coefficients.JIT fits at z, and the weight of an error, by the tests' own reference."""
+    table = coefficients.JIT[dtype][name]
+    if name in ("exp", "wide"):
+        return (mp.exp(z) - 1 - z) / z**2, z**2 / mp.exp(z)
+    number = {key: mp.mpf(float.fromhex(table[key])) for key in ("a", "c") if key in table}
+    t = 4 * z / (1 - number["a"] * z) if name == "rise" else 1 / z - number["c"]
+    p = [target("none", order, t) * mp.exp(t * t / 2) / 2 for order in (0, 1)]
+    if name == "rise":
+        return (p[0] / z - 1) / z, z**2 / p[0]
+    value = p[0] * (t + number["c"]) / t if name == "mills" else p[1] / (t - ROOT)
+    return value, 1 / abs(value)
+
+
+with mp.workprec(300):
+    ROOT = mp.findroot(lambda t: target("none", 1, t), mp.mpf("0.7518"))
+JIT_TABLES = [(dtype, name) for dtype, parts in coefficients.JIT.items() for name in parts if name != "constants"]
+
+
+def jit_error(dtype, name, coefs):
+    table = coefficients.JIT[dtype][name]
+    centre = mp.mpf(float.fromhex(table["centre"]))
+    worst = mp.mpf(0)
+    with mp.workprec(400):
+        for z in np.linspace(*table["interval"], 202)[1:-1].tolist():
+            value, weight = quotient(dtype, name, mp.mpf(z))
+            worst = max(worst, abs(weight * (mp.polyval(coefs[::-1], mp.mpf(z) - centre) - value)))
+    return float(worst)
+
+
+@pytest.mark.parametrize(("dtype", "name"), JIT_TABLES)
+def test_jit_measured_errors(dtype, name):
+    table = coefficients.JIT[dtype][name]
+    coefs = [mp.mpf(float.fromhex(c)) for c in table["coefs"]]
+    assert 0.3 * table["error"] < jit_error(dtype, name, coefs) <= 1.05 * table["error"]
+    assert table["error"] < (2.0**-32 if name == "wide" else 2.0**-26 if dtype == "f32" else 2.0**-55)
+    coefs[1] *= 1 + mp.mpf(2) ** -20
+    assert jit_error(dtype, name, coefs) > 2 * table["error"]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_jit_constants(dtype):
+    table = {k: mp.mpf(float.fromhex(v)) for k, v in coefficients.JIT[dtype]["constants"].items()}
+    digits = 24 if dtype == "f32" else 53
+    with mp.workprec(300):
+        for name, value in (("ROOT", ROOT), ("DENSITY", 1 / mp.sqrt(2 * mp.pi) / 2)):
+            assert abs(table[name + "_HI"] + table[name + "_LO"] - value) < value * mp.mpf(2) ** (-2 * digits), name
