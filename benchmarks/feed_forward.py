@@ -140,6 +140,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split(";")[0])
     parser.add_argument("--full", action="store_true", help="measure longer")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=("block", "fused"), help="one half of the table")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     gf.set_num_threads(args.threads)
@@ -150,7 +151,8 @@ def main() -> int:
         table.add_column(name, justify="right", no_wrap=True)
     wrong = 0
     with threadpoolctl.threadpool_limits(args.threads):
-        works = [*(feed_forward(n, args.threads) for n in (1, 8, 128, 1024, 8192)), *fused(args.threads)]
+        batches = () if args.only == "fused" else (1, 8, 128, 1024, 8192)
+        works = [*(feed_forward(n, args.threads) for n in batches), *(fused(args.threads) if args.only != "block" else ())]
         for title, exact, calls in works:
             bad = [name for name, call in calls.items() if name != "NumPy" and not close(call(), exact)]
             wrong += len(bad)
