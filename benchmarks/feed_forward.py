@@ -152,7 +152,8 @@ def main() -> int:
     wrong = 0
     with threadpoolctl.threadpool_limits(args.threads):
         batches = () if args.only == "fused" else (1, 8, 128, 1024, 8192)
-        works = [*(feed_forward(n, args.threads) for n in batches), *(fused(args.threads) if args.only != "block" else ())]
+        works = [feed_forward(n, args.threads) for n in batches]
+        works += fused(args.threads) if args.only != "block" else []
         for title, exact, calls in works:
             bad = [name for name, call in calls.items() if name != "NumPy" and not close(call(), exact)]
             wrong += len(bad)

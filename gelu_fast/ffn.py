@@ -48,8 +48,8 @@ class FeedForward:
     while BLAS waits. The weights are kept in Fortran order (copied, unless they are: PyTorch's ``weight.T`` is), which
     is faster for a single row and no slower for many.
 
-    The hidden activation is computed in blocks of rows, so a call takes up to 7.5 MiB (11 if gated) beside the result, or
-    what 32 rows take if that is more: a ninth of the whole hidden array for 8,192 rows of 2,048 float32. `backward`
+    The hidden activation is computed in blocks of rows, so a call takes up to 7.5 MiB (11 if gated) beside the result,
+    or what 32 rows take if that is more: a ninth of the whole hidden array for 8,192 rows of 2,048 float32. `backward`
     takes some three times as much and once more the size of the weights.
 
     Examples

@@ -18,6 +18,7 @@ import gelu_fast as gf
 from gelu_fast import bench
 from gelu_fast.bench import cells, check, contenders, data, isa, peers, plot, report, suites, timing, work
 from gelu_fast.bench.contenders import OURS, Contender, Peer
+from gelu_fast.bench.markdown import render
 
 TINY = timing.Effort(rounds=2, turn=1e-6, slow=1e-3, least=2, rest=0)
 SMALL, TWO = work.Column(1000, 1), work.Column(3000, 2)
@@ -175,6 +176,17 @@ def test_tables(found):
     assert -0.5 < busy <= os.cpu_count()
     if HERE:
         assert "no row: " in printed
+
+
+def test_markdown(found, tmp_path):
+    path = tmp_path / "speed.md"
+    report.write(path, lambda file: file.write(render(report.to_dict(found)).encode()))
+    lines = path.read_text().split("\n")
+    (row,) = [line for line in lines if line.startswith("| exact forward |")]
+    ours = found.cells[0].to_dict()["rows"][0]["gelem_per_s"]
+    assert row.startswith(f"| exact forward | {ours:.2f}")
+    assert ("×" in row) == bool(HERE)
+    assert any(line.startswith("| N(0,4) |") for line in lines)
 
 
 def test_plot(found, tmp_path):

@@ -27,7 +27,7 @@ def run(arguments: Sequence[str] | None) -> int:
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             return _complain(f"{' and '.join(missing)} not installed: pip install 'gelu-fast[{extra}]'")
-    for path in (options.json, options.plot):
+    for path in (options.json, options.plot, options.markdown):
         if path and not path.resolve().parent.is_dir():
             return _complain(f"no such folder: {path.resolve().parent}")
     if options.isa and not limited_to(options.isa):
@@ -48,19 +48,24 @@ def _bench(options: argparse.Namespace) -> int:
     mode = "full" if options.full else "short"
     here, absent = present(peers.roster())
     found = execute(plan(mode, bool(options.plot)), here, absent, _progress(options.quiet))
-    return publish(found, options.json, options.plot)
+    return publish(found, options.json, options.plot, options.markdown)
 
 
-def publish(found: Results, json: Path | None = None, picture: Path | None = None) -> int:
+def publish(
+    found: Results, json: Path | None = None, picture: Path | None = None, markdown: Path | None = None
+) -> int:
     """Print the tables, write the files; the exit code."""
     from rich.console import Console
 
     from . import plot, report
+    from .markdown import render
 
     # Tables are not folded when they go into a file or a pipe.
     report.show(found, Console() if sys.stdout.isatty() else Console(width=170))
     if json:
         report.write_json(json, found)
+    if markdown:
+        report.write(markdown, lambda file: file.write(render(report.to_dict(found)).encode()))
     if picture:
         m = found.machine
         plot.draw(picture, found.sweep, f"{m['cpu']}, {m['cpus']} CPUs, ISA {m['isa']}")
@@ -76,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--full", action="store_true", help="all works, data and sizes; the default takes < 3 minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the short form of the tables")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw throughput against size (.png, .svg, .pdf)")
     parser.add_argument(
         "--isa",
