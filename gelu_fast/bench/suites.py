@@ -159,7 +159,7 @@ def execute(wanted: Plan, peers: Sequence[Peer], absent: dict[str, str], say: Sa
     say("front door, allocation and layouts")
     found.front_door = front_door(wanted.effort)
     found.allocation = allocation(wanted.effort, wanted.columns, peers)
-    found.layouts = layouts(wanted.effort, wanted.columns[-1])
+    found.layouts = layouts(wanted.effort, wanted.columns[-1]) if wanted.columns else []
     for work in wanted.sweep_works:
         for threads in sorted({min(n, gf.cpu_info()["cpus"]) for n in wanted.sweep_threads}):
             taking_part = [p for p in peers if p.name not in wanted.sweep_without]

@@ -6,17 +6,17 @@
  *     order 1   f'(x)  = x < 0 ? F : 1 - F
  *     order 2   f''(x) = F
  *
- * float:  F is a polynomial in t - centre, its coefficients fetched per lane from a table of eight segments. The first
- *         four hold F itself; beyond z = 8 (about t = 3) the table holds P = F*exp(y), and F = P*E, E = exp(-y).
- *         `near` takes vectors whose lanes are all in the first four, `any` takes all; a lane's bits are the same in
- *         both, because there E is exactly 1. A result depends on its x alone.
- * double: the same, with some hundred segments and both cases in one function.
+ * float:  F is a polynomial in t - centre, its coefficients fetched per lane from a table of 8 segments (32 on AVX-512).
+ *         Half of them hold F itself; beyond z = 8 (t about 3, or 3.5) the table holds P = F*exp(y), and F = P*E,
+ *         E = exp(-y). `near` takes vectors whose lanes are all in the first half, `any` takes all; a lane's bits are the
+ *         same in both, because `any` leaves such a lane's polynomial alone. A result depends on its x alone.
+ * double: the same with some hundred segments, fetched by rows; on AVX-512 `near` has 16 of its own, in registers.
  *
- * E = 2^-n * exp(-r), y = n*ln2 + r, with r from exact products; scaled in two steps, so that a subnormal result is
- * rounded once. Bounds: gelu_fast/bounds.py.
+ * The last step of E, a power of two, is scaled so that a subnormal result is rounded once. Bounds: gelu_fast/bounds.py.
  *
- * Tried and left out: Estrin's scheme for the polynomials (no faster on Sapphire Rapids, 3 to 8 % slower for float:
- * the limit is issue width, not latency).
+ * Tried and left out: Estrin's scheme for the polynomials (no faster on Sapphire Rapids, 3 to 8 % slower for float), pairs
+ * of terms in u*u (3 to 5 % slower on Zen 4), the exponential in pairs (no gain on Zen 4): what counts is the number of
+ * operations; one taken out of `any` saves 1.2 to 1.5 of its 32 cycles for 16 lanes.
  */
 #ifndef GF_GELU_MATH_H
 #define GF_GELU_MATH_H
