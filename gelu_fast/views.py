@@ -33,8 +33,13 @@ def over_rows(function: np.ufunc, inputs: tuple[np.ndarray[Any, Any], ...], out:
         if not fits or any(np.may_share_memory(out, a) for a in inputs):
             return None
     result = np.empty_like(x) if out is None else out
-    axes = sorted(range(x.ndim), key=lambda k: -abs(x.strides[k]))
     kind = cpu.PRODUCT if function in _PRODUCT else cpu.UNARY
-    rows = tuple(a.transpose(axes) for a in inputs)
-    cpu.run_rows(kind, _NUMBERS[function], rows, (result.transpose(axes),))
+    *rows, target = densest_last(x, *inputs, result)
+    cpu.run_rows(kind, _NUMBERS[function], tuple(rows), (target,))
     return result
+
+
+def densest_last(guide: np.ndarray[Any, Any], *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """Views of `arrays` with their axes in the order of `guide`'s strides, the smallest last: a row."""
+    axes = sorted(range(guide.ndim), key=lambda k: -abs(guide.strides[k]))
+    return [a.transpose(axes) for a in arrays]

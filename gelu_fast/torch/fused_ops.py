@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..checks import form_number
 from ..cpu import ufuncs as cpu
 from . import ops
-from .ops import _LIBRARY, array, form_number
+from .ops import _LIBRARY, array, batched
 
 
 def _bias_gelu(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
@@ -49,30 +50,26 @@ def _geglu_backward(dy: torch.Tensor, x: torch.Tensor, approximate: str, gate_fi
 
 
 def _bias_vmap(info: Any, in_dims: tuple[int | None, ...], x: Any, bias: Any, approximate: str) -> Any:
-    x, bias = _batched(info, in_dims[0], x), _batched(info, in_dims[1], bias)
+    x, bias = batched(info, in_dims[0], x), batched(info, in_dims[1], bias)
     return ops.gelu(x + bias.view(len(bias), *[1] * (x.ndim - 2), -1), approximate), 0
 
 
 def _bias_backward_vmap(
     info: Any, in_dims: tuple[int | None, ...], dy: Any, x: Any, bias: Any, approximate: str
 ) -> Any:
-    dy, x, bias = (_batched(info, d, t) for d, t in zip(in_dims, (dy, x, bias), strict=False))
+    dy, x, bias = (batched(info, d, t) for d, t in zip(in_dims, (dy, x, bias), strict=False))
     dx = ops.gelu_backward(dy, x + bias.view(len(bias), *[1] * (x.ndim - 2), -1), approximate)
     return (dx, dx.sum(tuple(range(1, x.ndim - 1))) if x.ndim > 2 else dx), (0, 0)
 
 
 def _geglu_vmap(info: Any, in_dims: tuple[int | None, ...], x: Any, approximate: str, gate_first: bool) -> Any:
-    return geglu(_batched(info, in_dims[0], x), approximate, gate_first), 0
+    return geglu(batched(info, in_dims[0], x), approximate, gate_first), 0
 
 
 def _geglu_backward_vmap(
     info: Any, in_dims: tuple[int | None, ...], dy: Any, x: Any, approximate: str, gate_first: bool
 ) -> Any:
-    return geglu_backward(_batched(info, in_dims[0], dy), _batched(info, in_dims[1], x), approximate, gate_first), 0
-
-
-def _batched(info: Any, dim: int | None, x: torch.Tensor) -> torch.Tensor:
-    return x.movedim(dim, 0) if dim is not None else x.unsqueeze(0).expand(info.batch_size, *x.shape)
+    return geglu_backward(batched(info, in_dims[0], dy), batched(info, in_dims[1], x), approximate, gate_first), 0
 
 
 def _register(name: str, schema: str, kernel: Any, fake: Any, vmap: Any) -> Any:

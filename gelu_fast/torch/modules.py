@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from ..checks import form_number
 from .functions import gelu
 from .fused import bias_gelu, geglu
-from .ops import form_number
 
 
 class GELU(torch.nn.Module):

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from .. import ufuncs
+from ..checks import form_number
 from ..cpu import ufuncs as cpu
-from ..forms import FORMS
+from ..views import densest_last
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _LIBRARY = torch.library.Library("gelu_fast", "DEF")
@@ -24,15 +25,6 @@ _FLAT = {
     2: (ufuncs.gelu_grad2, ufuncs.gelu_tanh_grad2, ufuncs.gelu_quick_grad2),
     "product": (ufuncs.gelu_backward, ufuncs.gelu_tanh_backward, ufuncs.gelu_quick_backward),
 }  # fmt: skip
-
-
-def form_number(approximate: str) -> int:
-    """0 to 2; torch's own names and "quick"."""
-    try:
-        return FORMS.index(approximate)
-    except ValueError:
-        names = ", ".join(map(repr, FORMS))
-        raise ValueError(f"approximate: expected one of {names}, got {approximate!r}") from None
 
 
 def check(x: torch.Tensor, name: str = "x") -> None:
@@ -54,15 +46,14 @@ def array(x: torch.Tensor) -> np.ndarray[Any, Any]:
 
 def over_rows(kind: int, function: int, inputs: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
     """Compute into `out`, of the shape of all inputs; the axis along which it is densest becomes the row."""
-    arrays, target = tuple(array(x) for x in inputs), array(out)
+    arrays, target = [array(x) for x in inputs], array(out)
     if target.ndim == 0:
-        arrays, target = tuple(a.reshape(1) for a in arrays), target.reshape(1)
-    elif target.ndim > 1:
-        axes = sorted(range(target.ndim), key=lambda k: -abs(target.strides[k]))
-        arrays, target = tuple(a.transpose(axes) for a in arrays), target.transpose(axes)
+        arrays, target = [a.reshape(1) for a in arrays], target.reshape(1)
+    else:
+        *arrays, target = densest_last(target, *arrays, target)
         if all(a.flags.c_contiguous for a in (*arrays, target)):
-            arrays, target = tuple(a.reshape(-1) for a in arrays), target.reshape(-1)
-    cpu.run_rows(kind, function, arrays, (target,))
+            arrays, target = [a.reshape(-1) for a in arrays], target.reshape(-1)
+    cpu.run_rows(kind, function, tuple(arrays), (target,))
     return out
 
 
@@ -102,14 +93,16 @@ def _fake(*args: Any) -> torch.Tensor:
     return torch.empty_like(args[-2])
 
 
+def batched(info: Any, dim: int | None, x: torch.Tensor) -> torch.Tensor:
+    """With the batch as its first axis."""
+    return x.movedim(dim, 0) if dim is not None else x.unsqueeze(0).expand(info.batch_size, *x.shape)
+
+
 def _vmap(operator: Any) -> Callable[..., tuple[torch.Tensor, int]]:
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[torch.Tensor, int]:
         *tensors, approximate = args
         ranks = [t.ndim - (d is not None) for t, d in zip(tensors, in_dims, strict=False)]
-        moved = [
-            t.movedim(d, 0) if d is not None else t.unsqueeze(0).expand(info.batch_size, *t.shape)
-            for t, d in zip(tensors, in_dims, strict=False)
-        ]
+        moved = [batched(info, d, t) for t, d in zip(tensors, in_dims, strict=False)]
         assert len(set(ranks)) == 1  # the operators don't broadcast
         return operator(*moved, approximate), 0
 
