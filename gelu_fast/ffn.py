@@ -50,7 +50,7 @@ class FeedForward:
 
     The hidden activation is computed in blocks of rows, so a call takes up to 7.5 MiB (11 if gated) beside the result,
     or what 32 rows take if that is more: a ninth of the whole hidden array for 8,192 rows of 2,048 float32. `backward`
-    takes some three times as much and once more the size of the weights.
+    takes some five times as much.
 
     Examples
     --------
