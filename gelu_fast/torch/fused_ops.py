@@ -10,11 +10,12 @@ import torch
 from ..checks import form_number
 from ..cpu import ufuncs as cpu
 from . import ops
+from .memory import in_huge_pages
 from .ops import _LIBRARY, array, batched
 
 
 def _bias_gelu(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
-    out = torch.empty_like(x)
+    out = in_huge_pages(torch.empty_like(x))
     cpu.run_rows(cpu.SUM, form_number(approximate), (array(x), array(bias.expand_as(x))), (array(out),))
     return out
 
@@ -22,7 +23,7 @@ def _bias_gelu(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.T
 def _bias_gelu_backward(
     dy: torch.Tensor, x: torch.Tensor, bias: torch.Tensor, approximate: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    dx, sums = torch.empty_like(x), np.empty(x.shape[-1], np.float64)
+    dx, sums = in_huge_pages(torch.empty_like(x)), np.empty(x.shape[-1], np.float64)
     arrays = (array(x), array(bias.expand_as(x)), array(dy))
     cpu.run_rows(cpu.SUM_BACKWARD, form_number(approximate), arrays, (array(dx),), sums)
     return dx, torch.from_numpy(sums).to(bias.dtype)
@@ -36,14 +37,14 @@ def halves(x: torch.Tensor, gate_first: bool) -> tuple[torch.Tensor, torch.Tenso
 
 def _geglu(x: torch.Tensor, approximate: str, gate_first: bool) -> torch.Tensor:
     gate, value = halves(x, gate_first)
-    out = torch.empty(gate.shape, dtype=x.dtype)
+    out = in_huge_pages(torch.empty(gate.shape, dtype=x.dtype))
     cpu.run_rows(cpu.GATE, form_number(approximate), (array(gate), array(value)), (array(out),))
     return out
 
 
 def _geglu_backward(dy: torch.Tensor, x: torch.Tensor, approximate: str, gate_first: bool) -> torch.Tensor:
     gate, value = halves(x, gate_first)
-    out = torch.empty(x.shape, dtype=x.dtype)
+    out = in_huge_pages(torch.empty(x.shape, dtype=x.dtype))
     targets = tuple(array(t) for t in halves(out, gate_first))
     cpu.run_rows(cpu.GATE_BACKWARD, form_number(approximate), (array(gate), array(value), array(dy)), targets)
     return out

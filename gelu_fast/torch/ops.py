@@ -17,6 +17,7 @@ from .. import ufuncs
 from ..checks import form_number
 from ..cpu import ufuncs as cpu
 from ..views import densest_last
+from .memory import in_huge_pages
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _LIBRARY = torch.library.Library("gelu_fast", "DEF")
@@ -59,7 +60,7 @@ def over_rows(kind: int, function: int, inputs: tuple[torch.Tensor, ...], out: t
 
 def _unary(order: int) -> Callable[[torch.Tensor, str], torch.Tensor]:
     def kernel(x: torch.Tensor, approximate: str) -> torch.Tensor:
-        form, out = form_number(approximate), torch.empty_like(x)
+        form, out = form_number(approximate), in_huge_pages(torch.empty_like(x))
         if x.dtype is not torch.bfloat16 and x.is_contiguous() and not x.is_neg():
             # The ufunc stores large results past the caches.
             _FLAT[order][form](x.detach().numpy(), out=out.numpy())
@@ -70,7 +71,7 @@ def _unary(order: int) -> Callable[[torch.Tensor, str], torch.Tensor]:
 
 
 def _backward(dy: torch.Tensor, x: torch.Tensor, approximate: str) -> torch.Tensor:
-    form, out = form_number(approximate), torch.empty_like(x)
+    form, out = form_number(approximate), in_huge_pages(torch.empty_like(x))
     dense = x.is_contiguous() and dy.is_contiguous() and not (x.is_neg() or dy.is_neg())
     if x.dtype is not torch.bfloat16 and dense:
         _FLAT["product"][form](dy.detach().numpy(), x.detach().numpy(), out=out.numpy())
