@@ -1,28 +1,24 @@
-"""export_ffn: options are checked first, then the weights; the file appears only when it has been proven."""
+"""export_ffn: options are checked first, then the weights; the files appear only when they have been proven."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
-import re
-import secrets
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from gelu_fast.export import graph
-from gelu_fast.export.report import ExportReport, VerificationError
-from gelu_fast.export.sources import Block, Source, read_source
+from gelu_fast.export import graph, targets, writing
+from gelu_fast.export.loading import load
+from gelu_fast.export.report import ExportReport, VerificationError, VerifyReport
+from gelu_fast.export.sources import Source, Stack, read_source
 from gelu_fast.export.verify import check
 from gelu_fast.forms import FORMS
 
-_FLOAT32 = np.dtype(np.float32)
-_KNOWN_TARGETS = re.compile(r"opset \d+|onnxruntime(-web)?|onnxruntime(>=|==)\d+(\.\d+)*")
+if TYPE_CHECKING:
+    import onnx
 
 
 def export_ffn(
@@ -37,40 +33,45 @@ def export_ffn(
     verify: bool = True,
     external_data: str | bool = "auto",
     overwrite: bool = False,
+    allow_nonfinite: bool = False,
+    timing: bool = False,
 ) -> ExportReport:
-    """Write a GELU feed-forward block as an ONNX file and prove in onnxruntime that it computes the block.
+    """Write GELU feed-forward blocks as an ONNX file and prove in onnxruntime that it computes them.
 
-    The model computes ``gelu(x @ w1 + b1) @ w2 + b2``. It is written beside `path` under a temporary name and
-    moved there only when everything held; the same source and options give the same bytes.
+    A block computes ``gelu(x @ w1 + b1) @ w2 + b2``; several in a row make one model. The files are written beside
+    `path` under temporary names and moved there only when everything held; the same source and options give the same
+    bytes.
 
     Parameters
     ----------
-    source : tuple, mapping, torch.nn.Module, str or PathLike
+    source : tuple, mapping, FeedForward, torch.nn.Module, Keras model, str or PathLike, or a sequence of these
         ``(w1, b1, w2, b2)`` with ``w1`` (in, hidden), ``b1`` (hidden,) or None, ``w2`` (hidden, out), ``b2``
-        (out,) or None; a module with children ``fc1`` (nn.Linear), ``act`` (nn.GELU), ``fc2`` (nn.Linear), or
-        ``nn.Sequential(Linear, GELU, Linear)``; the path of an .npz or .safetensors file with tensors ``w1 b1
-        w2 b2`` or ``fc1.weight fc1.bias fc2.weight fc2.bias`` (PyTorch's orientation); or a mapping with
-        these names.
+        (out,) or None; or whatever else `gelu_fast.export.sources.read_source` takes.
     path : str or PathLike
         The .onnx file to write. Its directory must exist.
-    approximate : {"none", "tanh"}, optional
-        The formula. By default that of the module's nn.GELU; ``"none"`` for arrays and files. ``"quick"`` has
-        no standard ONNX operator and isn't served yet.
+    approximate : {"none", "tanh", "quick"}, optional
+        The formula. By default that of the source; ``"none"`` for arrays and files, which can't say.
     target : str, optional
-        What the file must run on; today only None or ``"opset 20"``.
-    form : {"auto", "native"}
-        How GELU is spelled; today both mean the standard Gelu operator.
-    dtype : dtype, optional
-        Converts the weights first; today only float32. By default the weights must be float32 already.
+        What the file must run on: ``"onnxruntime>=1.17"``, ``"onnxruntime==1.20"``, ``"onnxruntime-web"``, or
+        ``"opset 17"``. By default the onnxruntime that is installed.
+    form : {"auto", "native", "fusable", "contrib", "function", "primitive"}
+        How GELU is spelled; see `gelu_fast.export.forms`. By default the quickest that the target runs.
+    dtype : {"float32", "float64", "float16", "bfloat16"}, optional
+        Converts the weights first. By default the model has the weights' own.
     dims : sequence of str
         Names of the input's leading axes, each dynamic: ``("batch",)`` for 2-D, ``("batch", "seq")`` for 3-D
         input.
     verify : bool
         Whether to run the file in onnxruntime and compare. If False, the report's `passed` is None.
-    external_data : {"auto", False}
-        Today the weights always stand in the file itself, which holds up to 2 GiB.
+    external_data : {"auto", True, False}
+        Whether the weights stand in a file of their own, ``NAME.<hash>.data`` beside the model, with a manifest
+        ``NAME.manifest.json`` of names, sizes and hashes. "auto": above 2 GiB, which one file can't hold.
     overwrite : bool
-        Whether an existing file may be replaced.
+        Whether existing files may be replaced.
+    allow_nonfinite : bool
+        Whether weights may hold nan or infinities.
+    timing : bool
+        Whether to measure the latency of each form that the target runs, at batch 1, 8 and 128.
 
     Returns
     -------
@@ -80,132 +81,76 @@ def export_ffn(
     Raises
     ------
     VerificationError
-        If the runtime's result is off by more than float32 arithmetic explains (see
+        If the runtime's result is off by more than the arithmetic explains (see
         `gelu_fast.export.reference`); the report is attached, and no file is left.
     FileExistsError, FileNotFoundError, IsADirectoryError, PermissionError
         If `path` exists and `overwrite` is False, has no directory, is one, or can't be written.
     ValueError, TypeError
-        If an argument or a tensor is wrong; the message names it.
-    NotImplementedError
-        If an argument asks for what isn't served yet; the message says what is.
+        If an argument or a tensor is wrong, or the target can't run the form; the message names it and what would do.
     ImportError
         If onnx or onnxruntime is missing; the message names the extra.
     """
-    _check_options(target, form, external_data)
-    names = graph.check_dims(dims)
-    goal = _check_path(path, overwrite)
-    block = read_source(source)
-    formula = _choose_formula(approximate, block)
-    served = _choose_dtype(block, dtype)
-    model = graph.build_model(served, formula, names)
-    payload: bytes = model.SerializeToString(deterministic=True)
-    with _written(payload, goal) as temporary:
-        if verify:
-            # The caller's own weights are the standard, not their conversion.
-            found = check(model, payload, temporary, block, formula)
-            report = ExportReport(**{field.name: getattr(found, field.name) for field in fields(found)})
-            report = replace(report, path=goal, files=(goal,))
-            if not report.passed:
-                raise VerificationError(report)
-        else:
-            report = _unverified(payload, goal, formula, names, block)
-        if not overwrite and os.path.lexists(goal):  # made by another process meanwhile
-            raise _exists(goal)
-        os.replace(temporary, goal)
-    return report
-
-
-def _check_options(target: Any, form: Any, external_data: Any) -> None:
-    if target is not None and target != f"opset {graph.OPSET}":
-        if isinstance(target, str) and _KNOWN_TARGETS.fullmatch(target):
-            raise NotImplementedError(
-                f"target: {target!r} isn't served yet; today only None or 'opset {graph.OPSET}' are"
-            )
-        raise ValueError(f"target: expected None or 'opset {graph.OPSET}', got {target!r}")
-    if form not in ("auto", "native"):
-        raise ValueError(f"form: expected 'auto' or 'native' (others aren't served yet), got {form!r}")
-    if external_data is True:
-        raise NotImplementedError("external_data: True isn't served yet; 'auto' and False write one file up to 2 GiB")
-    if external_data is not False and external_data != "auto":
-        raise ValueError(f"external_data: expected 'auto' or False, got {external_data!r}")
-
-
-def _check_path(path: Any, overwrite: bool) -> Path:
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise TypeError(f"path: expected the name of a file, got {path!r}")
-    goal = Path(os.fspath(path))
-    if goal.is_dir():
-        raise IsADirectoryError(f"path: {goal} is a directory, expected a file name")
-    if not goal.parent.is_dir():
-        raise FileNotFoundError(f"path: the directory {goal.parent} doesn't exist")
-    if os.path.lexists(goal) and not overwrite:
-        raise _exists(goal)
-    return goal
-
-
-def _exists(goal: Path) -> FileExistsError:
-    return FileExistsError(f"path: {goal} exists already; overwrite=True (--overwrite) replaces it")
-
-
-def _choose_formula(approximate: Any, block: Block) -> str:
     if approximate is not None and approximate not in FORMS:
         raise ValueError(
-            f"approximate: expected 'none' or 'tanh', got {approximate!r}; gelu_fast.forms.resolve "
-            "translates other libraries' names"
+            f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}; "
+            "gelu_fast.forms.resolve translates other libraries' names"
         )
-    if None not in (approximate, block.approximate) and approximate != block.approximate:
+    if external_data not in (True, False, "auto"):
+        raise ValueError(f"external_data: expected 'auto', True or False, got {external_data!r}")
+    wanted = _check_dtype(dtype)
+    names = graph.check_dims(dims)
+    targets.check(target, form)
+    goal = writing.check_path(path, overwrite)
+    stack = read_source(source, allow_nonfinite=allow_nonfinite)
+    formula = _choose_formula(approximate, stack)
+    served = stack if wanted is None else stack.astype(wanted)
+    plan = targets.resolve(target, form, formula, _check_dtype(served.dtype) or "", len(names) + 1)
+    model = graph.build_model(served, formula, plan, names)
+    tensors = graph.stored(served)[0]
+    with writing.staged(goal, overwrite) as stage:
+        stage.write(model, tensors, external_data)
+        found = load(stage.model)
+        if verify:
+            # The caller's own weights are the standard, not their conversion.
+            others = _other_forms(served, formula, target, names, plan.form) if timing else None
+            report = check(found, stack, formula, timing=timing, others=others)
+        else:
+            report = VerifyReport.unverified(found, stack, formula)
+        files = tuple(goal.parent / file.name for file in found.files)
+        done = ExportReport(**{field.name: getattr(report, field.name) for field in fields(report)})
+        done = replace(done, path=goal, files=files, manifest=found.manifest and writing.manifest_of(goal))
+        if done.passed is False:
+            raise VerificationError(done)
+        stage.publish()
+    return done
+
+
+def _other_forms(
+    stack: Stack, formula: str, target: str | None, dims: tuple[str, ...], form: str
+) -> dict[str, onnx.ModelProto]:
+    """The same blocks in every other form that the target runs, with their weights inside."""
+    plans = targets.available(target, formula, stack.dtype.name, len(dims) + 1)
+    models = {name: graph.build_model(stack, formula, plan, dims) for name, plan in plans.items() if name != form}
+    for model in models.values():
+        writing.fill(model, graph.stored(stack)[0])
+    return models
+
+
+def _check_dtype(dtype: npt.DTypeLike | None) -> str | None:
+    if dtype is None:
+        return None
+    try:
+        name = "bfloat16" if dtype == "bfloat16" else np.dtype(dtype).name
+    except TypeError as error:
+        raise TypeError(f"dtype: expected None or one of {', '.join(targets.DTYPES)}, got {dtype!r}") from error
+    if name not in targets.DTYPES:
+        raise ValueError(f"dtype: expected one of {', '.join(targets.DTYPES)}, got {name}")
+    return name
+
+
+def _choose_formula(approximate: str | None, stack: Stack) -> str:
+    if None not in (approximate, stack.approximate) and approximate != stack.approximate:
         raise ValueError(
-            f"approximate: {approximate!r} was asked for, but the source's own GELU is {block.approximate!r}"
+            f"approximate: {approximate!r} was asked for, but the source's own GELU is {stack.approximate!r}"
         )
-    formula: str = approximate or block.approximate or "none"
-    if formula == "quick":
-        raise ValueError("approximate: 'quick' has no standard ONNX operator; expected 'none' or 'tanh'")
-    return formula
-
-
-def _choose_dtype(block: Block, dtype: npt.DTypeLike | None) -> Block:
-    if dtype is not None:
-        try:
-            wanted = np.dtype(dtype)
-        except TypeError as error:
-            raise TypeError(f"dtype: expected None or 'float32', got {dtype!r}") from error
-        if wanted != _FLOAT32:
-            raise NotImplementedError(f"dtype: {wanted} isn't served yet; today only 'float32' is")
-        return block.astype(_FLOAT32)
-    if block.dtype != _FLOAT32:
-        # float64: Gelu expands to Erf, which has no float64 kernel; the tanh expansion runs, but with float32
-        # constants, 1.5e-9 off. float16: runs in float32 behind Casts, too coarse to tell exact from tanh.
-        raise NotImplementedError(
-            f"source: {block.dtype} weights aren't served yet, since onnxruntime's Gelu can't be proven in "
-            "that type; dtype='float32' (--dtype float32) converts them"
-        )
-    return block
-
-
-@contextlib.contextmanager
-def _written(payload: bytes, goal: Path) -> Any:
-    """The payload in a temporary file beside the goal, which is gone afterwards unless it was moved."""
-    name = goal.parent / f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-    try:
-        # Not tempfile, which makes files that only their owner can read.
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-    except OSError as error:
-        raise type(error)(error.errno, f"path: can't write in {goal.parent}: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(payload)
-            stream.flush()
-            os.fsync(stream.fileno())
-        yield name
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-
-
-def _unverified(payload: bytes, goal: Path, formula: str, dims: tuple[str, ...], block: Block) -> ExportReport:
-    return ExportReport(
-        passed=None, formula=formula, form="native", opset=graph.OPSET, ir_version=graph.IR_VERSION,
-        max_abs_error=None, max_rel_error=None, error_over_allowed=None, operators=(), runtime="",
-        path=goal, files=(goal,), size=len(payload), sha256=hashlib.sha256(payload).hexdigest(), dims=dims,
-        features=(block.in_features, block.hidden_features, block.out_features), batches=(),
-    )  # fmt: skip
+    return approximate or stack.approximate or "none"

@@ -1,93 +1,99 @@
-"""A block read out of a PyTorch module, and proof that the module computes that block and nothing more.
+"""Blocks read out of a PyTorch module, and proof that its dense layers compute what their weights say.
 
-PyTorch is never imported here: whoever passes a module has imported it.
+The rest of the proof, that the module computes its layers and nothing more, is `gelu_fast.torch_parts.check_claims`,
+and which formula an activation is, its values say. PyTorch is never imported here: whoever passes a module has.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
-from gelu_fast.export import reference
-from gelu_fast.export.sources import Block, make_block
+from gelu_fast.export.blocks import Array, Block, make_block
+from gelu_fast.torch_parts import check_claims, dense_weights, evaluating, find_parts, is_bert_pair
 
-_PROBE_ROWS = 5
+_ROWS = 5
+_WRONG = "its forward doesn't compute x @ weight + bias with the weights it has"
 
 
-def block_from_module(module: Any) -> Block:
-    """The weights and the formula of a module made of two ``nn.Linear`` and one ``nn.GELU``.
+def is_module(source: Any, torch: Any) -> bool:
+    """Whether it is a module, or a pair of BertIntermediate and BertOutput."""
+    return isinstance(source, torch.nn.Module) or is_bert_pair(source, torch)
+
+
+def blocks_from_module(module: Any, torch: Any, prefix: str, allow_nonfinite: bool) -> list[Block]:
+    """The weights and the formula of every block in a module, or in a pair of BertIntermediate and BertOutput.
 
     Parameters
     ----------
-    module : torch.nn.Module
-        With children ``fc1`` (Linear), ``act`` (GELU) and ``fc2`` (Linear), or any other names in that order,
-        such as ``nn.Sequential(Linear, GELU, Linear)``. Dropout and Identity children are allowed: inference
-        ignores them. The module is run once in eval mode on a few rows, because its ``forward`` may do more
-        than its children say (a residual, a scale); its training flags are put back.
-
-    Returns
-    -------
-    Block
-        ``approximate`` is that of the module's GELU.
+    module : torch.nn.Module or pair of them
+        See `gelu_fast.export.sources.read_source`.
+    torch : module
+    prefix : str
+        Begins the name of every tensor in error messages.
+    allow_nonfinite : bool
+        Whether weights may be nan or infinite; the dense layers that have such are taken at their word.
 
     Raises
     ------
     ValueError
-        If the children are others, or ``forward`` computes something else.
+        If the module is made of other things, or its ``forward`` computes something else.
     """
-    nn = sys.modules["torch"].nn
-    children = [
-        (name, child) for name, child in module.named_children() if not isinstance(child, (nn.Dropout, nn.Identity))
-    ]
-    linears = [(name, child) for name, child in children if isinstance(child, nn.Linear)]
-    gelus = [child for _, child in children if isinstance(child, nn.GELU)]
-    if len(linears) != 2 or len(gelus) != 1 or len(children) != 3:
-        got = ", ".join(f"{name}={type(child).__name__}" for name, child in children) or "no children"
-        raise ValueError(
-            f"source: expected a module of two nn.Linear and one nn.GELU, such as fc1, act and fc2; "
-            f"{type(module).__name__} has {got}"
+    found = find_parts(module, torch, "source")
+    blocks = []
+    for parts in found.parts:
+        form = parts.formula("source")
+        arrays: dict[str, Any] = {}
+        labels: dict[str, str] = {}
+        transposed = []
+        for k, (layer, name) in enumerate(zip((parts.first, parts.second), parts.names, strict=True), 1):
+            arrays[f"w{k}"], arrays[f"b{k}"], out_in = dense_weights(layer, torch)
+            labels[f"w{k}"], labels[f"b{k}"] = f"{prefix}{name}.weight", f"{prefix}{name}.bias"
+            transposed.append(out_in)
+        if len(set(transposed)) > 1:
+            raise ValueError(f"source: {', '.join(parts.names)}: expected two nn.Linear or two Conv1D, not one of each")
+        block = make_block(
+            arrays, labels, transposed=transposed[0], approximate=form, allow_nonfinite=allow_nonfinite
         )
-    names = dict(linears)
-    if {"fc1", "fc2"} <= names.keys():  # registered in any order
-        linears = [("fc1", names["fc1"]), ("fc2", names["fc2"])]
-    (first, fc1), (second, fc2) = linears
-    labels = {
-        "w1": f"{first}.weight", "b1": f"{first}.bias", "w2": f"{second}.weight", "b2": f"{second}.bias",
-    }  # fmt: skip
-    arrays = {"w1": fc1.weight, "b1": fc1.bias, "w2": fc2.weight, "b2": fc2.bias}
-    block = make_block(arrays, labels, transposed=True, approximate=str(gelus[0].approximate))
-    _prove(module, block, fc1.weight)
-    return block
+        _prove(parts.first, block.w1, block.b1, labels["w1"], torch)
+        _prove(parts.second, block.w2, block.b2, labels["w2"], torch)
+        blocks.append(block)
+    check_claims(found, torch, "source")
+    return blocks
 
 
-def _prove(module: Any, block: Block, like: Any) -> None:
-    torch: Any = sys.modules["torch"]
-    x = np.random.default_rng(0).standard_normal((_PROBE_ROWS, block.in_features)).astype(np.float32)
-    form = str(block.approximate)
-    want = reference.expected(block, x, form)
-    name = type(module).__name__
-    modes = [(part, part.training) for part in module.modules()]
+def _prove(layer: Any, weight: Array, bias: Array | None, label: str, torch: Any) -> None:
+    """Run one dense layer, which may be a subclass, have hooks or be transposed, against float64.
+
+    The tolerance is what float32 sums of any order may be off by, and a few roundings of the layer's own dtype.
+    """
+    like = layer.weight
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((_ROWS, weight.shape[0])).astype(np.float32))
+    x = x.to(dtype=like.dtype)
+    x64 = x.double().numpy()
+    # By columns, so that a large layer isn't held in float64 whole.
+    step = max(1, (1 << 20) // weight.shape[0])
+    y = np.empty((_ROWS, weight.shape[1]))
+    size = np.empty_like(y)
+    for start in range(0, weight.shape[1], step):
+        part = slice(start, start + step)
+        w, b = weight[:, part].astype(np.float64), 0.0 if bias is None else bias[part].astype(np.float64)
+        if not np.isfinite(w).all() or not np.isfinite(b).all():
+            return
+        y[:, part] = x64 @ w + b
+        size[:, part] = np.abs(x64) @ np.abs(w) + np.abs(b)
+    finfo = torch.finfo(like.dtype)
     try:
-        module.eval()
-        with torch.no_grad():
-            output = module(torch.from_numpy(x).to(device=like.device, dtype=like.dtype))
-        y = output.detach().to(device="cpu", dtype=torch.float64).numpy()
+        with evaluating(layer), torch.no_grad():
+            got = layer(x.to(device=like.device)).detach().cpu().double().numpy()
     except Exception as error:  # whatever a user's forward raises
-        raise ValueError(
-            f"source: {name}.forward failed on a ({_PROBE_ROWS}, {block.in_features}) input: {error}"
-        ) from error
-    finally:
-        for part, mode in modes:
-            part.training = mode
-    if y.shape != want.y[form].shape:
-        raise ValueError(f"source: {name}.forward gave shape {y.shape}, the block gives {want.y[form].shape}")
-    # Modules in 16-bit types round far more coarsely than the float32 the tolerance is meant for.
-    coarse = max(1.0, float(torch.finfo(like.dtype).eps) * 2.0**23)
-    off = np.abs(y - want.y[form])
-    if not (off.max(axis=1) <= coarse * want.allowed).all():
-        raise ValueError(
-            f"source: {name}.forward doesn't compute fc2(gelu(fc1(x))) with approximate={form!r}: it differs "
-            f"by up to {off.max():.3g}. A residual, a scale or another activation can't be exported"
-        )
+        raise ValueError(f"source: {label}: its layer failed on an input of shape {tuple(x.shape)}: {error}") from error
+    if got.shape != y.shape:
+        raise ValueError(f"source: {label}: {_WRONG}: its output has shape {got.shape}, expected {y.shape}")
+    allowed = (len(weight) * 2.0**-23 + 8 * float(finfo.eps)) * size
+    usable = size < float(finfo.max) / 4
+    with np.errstate(invalid="ignore"):
+        off = np.abs(got - y)[usable]
+    if not (off <= allowed[usable]).all():
+        raise ValueError(f"source: {label}: {_WRONG}: it differs by up to {off.max():.3g}")

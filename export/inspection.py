@@ -1,0 +1,182 @@
+"""`inspect`: every GELU of a model, which formula it is, and what the runtime makes of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from gelu_fast.export import targets
+from gelu_fast.export.lazy import require
+from gelu_fast.export.loading import load
+from gelu_fast.export.sites import Site, find
+from gelu_fast.export.standalone import operators_run, standalone
+
+if TYPE_CHECKING:
+    import onnx
+
+_FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
+# onnxruntime's and ONNX's operators that compute a whole GELU.
+FUSED = {"Gelu", "FastGelu", "BiasGelu", "QuickGelu"}
+
+
+@dataclass(frozen=True)
+class GeluSite:
+    """A GELU in a model.
+
+    Attributes
+    ----------
+    formula : {"none", "tanh", "quick"}
+        By value: what the nodes compute, evaluated numerically, not what they are called.
+    spelling : str
+        ``"Gelu"``, ``"com.microsoft.BiasGelu"``, ``"function domain.Name"``, or the operators of the chain in order.
+    nodes : tuple of str
+        Names of the nodes, or of their outputs where they have none.
+    dtype : str or None
+        Of the input; None if the model doesn't tell.
+    scope : str
+        ``"main graph"``, ``"function domain.Name"``, or a subgraph: ``"main graph / If name, then_branch"``.
+    fused_on_target : bool or None
+        Whether the target computes it by one kernel; None if that can't be told (onnxruntime isn't installed).
+    input, output : str
+        The tensors before and after it.
+    runs : tuple of str or None
+        What the installed onnxruntime runs in its place; None if it can't load it.
+    error : float
+        How far its float64 values are from the formula's, relative to max(1, |x|).
+    remarks : tuple of str
+    """
+
+    formula: str
+    spelling: str
+    nodes: tuple[str, ...]
+    dtype: str | None
+    scope: str
+    fused_on_target: bool | None
+    input: str
+    output: str
+    runs: tuple[str, ...] | None
+    error: float
+    remarks: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """The attributes as one JSON object."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def inspect(path_or_model: str | PathLike[str] | onnx.ModelProto, *, target: str | None = None) -> list[GeluSite]:
+    """Find every GELU of a model, in any spelling.
+
+    Parameters
+    ----------
+    path_or_model : str, PathLike or onnx.ModelProto
+        Any ONNX model, those with TensorFlow's Erfc included, which no checker takes.
+    target : str, optional
+        What `fused_on_target` is about; see `gelu_fast.export.export_ffn`. By default the onnxruntime installed.
+
+    Returns
+    -------
+    list of GeluSite
+        In the order of the graph, subgraphs and functions included.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, TypeError
+        If the path isn't there, the file is damaged, or an argument is wrong.
+    ImportError
+        If onnx or onnxscript is missing; names the extra.
+    """
+    targets.check(target, "auto")
+    model = read(path_or_model)
+    return [_describe(model, site, target) for site in find(model)]
+
+
+def read(path_or_model: Any) -> Any:
+    """The ir.Model, types inferred where the model leaves them out."""
+    return to_ir(load(path_or_model))
+
+
+def to_ir(loaded: Any) -> Any:
+    """The ir.Model of a `Loaded`."""
+    onnx: Any = require("onnx")
+    ir: Any = require("onnx_ir")
+    proto = loaded.model
+    try:
+        if not _typed(proto):
+            proto = onnx.shape_inference.infer_shapes(proto)
+    except Exception:  # whatever the inference raises: types are a help, no more
+        proto = loaded.model
+    try:
+        model = ir.from_proto(proto)
+    except Exception as error:  # as above; onnx_ir's own kinds are many
+        raise ValueError(f"path_or_model: {loaded.name}: not a graph that can be read: {error}") from error
+    if loaded.folder is not None:
+        ir.external_data.set_base_dir(model.graph, str(loaded.folder))
+    return model
+
+
+def _typed(proto: Any) -> bool:
+    told = {v.name for v in proto.graph.value_info} | {v.name for v in proto.graph.input} | {v.name for v in proto.graph.output}
+    return all(name in told for node in proto.graph.node for name in node.output if name)
+
+
+def dtype_of(model: Any, site: Site) -> str | None:
+    """The type of a site's input, told by the model or, failing that, by the constants of a chain without Casts."""
+    for value in (site.entry, site.output, site.bias):
+        if value is not None and value.dtype is not None:
+            return _FLOATS.get(int(value.dtype))
+    if any(node.op_type == "Cast" for node in site.nodes):
+        return None
+    for node in site.nodes:
+        for operand in node.inputs:
+            if operand is not None and operand.const_value is not None:
+                return _FLOATS.get(int(operand.const_value.dtype))
+    return None
+
+
+def _describe(model: Any, site: Site, target: str | None) -> GeluSite:
+    dtype = dtype_of(model, site)
+    runs, fused = None, None
+    remarks = list(site.remarks)
+    if any(n.op_type == "Erfc" for n in site.nodes):
+        remarks.append("Erfc is no operator of ONNX: no runtime loads this model; rewrite repairs it")
+    try:
+        require("onnxruntime")
+    except ImportError:
+        pass
+    else:
+        runs = _runs(model, site, dtype or "float32")
+        fused = runs is not None and any(name.rpartition(".")[2] in FUSED for name in runs)
+        fused = fused and _fused_there(site, target)
+    return GeluSite(
+        formula=site.formula,
+        spelling=site.spelling,
+        nodes=tuple(node.name or node.outputs[0].name for node in site.nodes),
+        dtype=dtype,
+        scope=site.scope,
+        fused_on_target=fused,
+        input=str(site.entry.name),
+        output=str(site.output.name),
+        runs=runs,
+        error=site.error,
+        remarks=tuple(remarks),
+    )
+
+
+def _runs(model: Any, site: Site, dtype: str) -> tuple[str, ...] | None:
+    element = next(number for number, name in _FLOATS.items() if name == dtype)
+    try:
+        return operators_run(standalone(model, site, element))
+    except (ValueError, TypeError, KeyError, AttributeError):  # a graph too odd to stand alone
+        return None
+
+
+def _fused_there(site: Site, target: str | None) -> bool:
+    """What the installed runtime fuses the others do too (tests/deploy/probe.py), but for the standard operator."""
+    if site.spelling != "Gelu":
+        return True
+    plan = targets.resolve(target, "auto", site.formula, "float32")
+    return all(row.native for row in plan.runtimes)
+
+

@@ -1,0 +1,387 @@
+"""Finds the products x @ W with a stored W, and writes each so that onnxruntime's quantisers take it.
+
+They know MatMul with an initialiser in place. So Gemm becomes MatMul + Add (int4 would skip it without a word), and a
+weight that comes through a Transpose is stored turned. Static quantisation wants the opposite for 2-D inputs:
+onnxruntime 1.32 fuses MatMul + Add to Gemm before it looks for integer products, and then computes in float, 9 times
+slower than QGemm for one row of 512→2048→512 (490 times with a scale per column); so there the pair becomes a Gemm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gelu_fast.export.lazy import require
+from gelu_fast.export.quantize_report import KeptNode
+
+STANDARD = ("", "ai.onnx")
+PRODUCTS = ("MatMul", "Gemm")
+
+
+@dataclass
+class Use:
+    """One product, as it stood in the model."""
+
+    node: Any
+    root: str
+    turned: bool
+    weight: str = ""  # the initialiser of the prepared model
+
+
+@dataclass
+class Prepared:
+    """A model that the quantisers take.
+
+    Attributes
+    ----------
+    model : onnx.ModelProto
+    uses : list of Use
+        What is to be quantised.
+    excluded : list of str
+        Every other MatMul, in subgraphs too.
+    kept : list of KeptNode
+    steps, ties : list of str
+    copies : dict
+        A weight that stands beside its transpose for the quantiser's sake, to the name of the latter.
+    """
+
+    model: Any
+    uses: list[Use] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+    kept: list[KeptNode] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    ties: list[str] = field(default_factory=list)
+    copies: dict[str, str] = field(default_factory=dict)
+
+
+def name_nodes(model: Any) -> None:
+    """Give every node of the graph and its subgraphs a name of its own; the quantisers choose nodes by name."""
+    taken: set[str] = set()
+    for number, node in enumerate(all_nodes(model.graph)):
+        if not node.name or node.name in taken:
+            name = f"{node.name or node.op_type}_{number}"
+            while name in taken:
+                name += "_"
+            node.name = name
+        taken.add(node.name)
+
+
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """Nodes of a graph and of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for sub in subgraphs(node):
+            yield from all_nodes(sub)
+
+
+def subgraphs(node: Any) -> Iterator[Any]:
+    """The graphs among a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def inline(model: Any, steps: list[str]) -> Any:
+    """The model without functions of its own, whose insides the quantisers don't see."""
+    if not model.functions:
+        return model
+    names = ", ".join(f"{f.domain}.{f.name}" for f in model.functions)
+    steps.append(f"the model's own functions are inlined: {names}")
+    return require("onnx.inliner").inline_local_functions(model)
+
+
+class Weights:
+    """Which stored matrix a name stands for."""
+
+    def __init__(self, graph: Any) -> None:
+        fed = {value.name for value in graph.input}
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.overridable = fed & self.initializers.keys()
+        self._producers = {name: node for node in graph.node for name in node.output if name}
+
+    def find(self, name: str) -> tuple[str, bool] | None:
+        """(stored tensor, whether transposed); None if it is computed."""
+        turned = False
+        while name not in self.initializers:
+            node = self._producers.get(name)
+            if node is None or node.domain not in STANDARD:
+                return None
+            if node.op_type == "Transpose":
+                perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
+                if perm not in (None, [1, 0]):
+                    return None
+                turned = not turned
+            elif node.op_type != "Identity":
+                return None
+            name = node.input[0]
+        return None if name in self.overridable else (name, turned)
+
+
+def lift_constants(model: Any) -> None:
+    """Constant nodes that hold matrices become initialisers of the same name."""
+    graph = model.graph
+    rest = []
+    for node in graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value" and a.HasField("t")), None)
+        if node.op_type == "Constant" and node.domain in STANDARD and value is not None and len(value.dims) == 2:
+            graph.initializer.add().CopyFrom(value)
+            graph.initializer[-1].name = node.output[0]
+        else:
+            rest.append(node)
+    if len(rest) < len(graph.node):
+        replace_nodes(graph, rest)
+
+
+def replace_nodes(graph: Any, nodes: list[Any]) -> None:
+    """Put other nodes into a graph; they may be its own."""
+    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    graph.ClearField("node")
+    graph.node.extend(copies)
+
+
+def prepare(model: Any, method: str, untie: bool) -> Prepared:
+    """Choose the products and rewrite them, in a copy.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        All tensors inside.
+    method : str
+        One of `gelu_fast.export.quantize_methods.METHODS` but float16.
+    untie : bool
+        Whether a weight that can't stay shared may be stored once for each use.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to quantise, a shared weight can't stay so, or a weight isn't finite.
+    """
+    steps: list[str] = []
+    copy = type(model)()
+    copy.CopyFrom(model)
+    copy = inline(copy, steps)
+    name_nodes(copy)
+    lift_constants(copy)
+    done = Prepared(copy, steps=steps)
+    weights = Weights(copy.graph)
+    _choose(done, weights)
+    if not done.uses:
+        reasons = "; ".join(f"{n.operator} {n.name!r}: {n.reason}" for n in done.kept if n.operator in PRODUCTS)
+        raise ValueError(f"path: nothing that {method!r} quantises: {reasons or 'there is no MatMul and no Gemm'}")
+    _check_finite(done, weights)
+    _check_ties(done, weights, method, untie)
+    _rewrite(done, weights, method)
+    return done
+
+
+def _choose(done: Prepared, weights: Weights) -> None:
+    top = {node.name for node in done.model.graph.node}
+    for node in all_nodes(done.model.graph):
+        if node.op_type not in PRODUCTS or node.domain not in STANDARD:
+            done.kept.append(KeptNode(node.name, node.op_type, "no product with a stored matrix"))
+            continue
+        reason, found = _why_not(node, weights) if node.name in top else ("stands in a subgraph", None)
+        if reason or found is None:
+            done.kept.append(KeptNode(node.name, node.op_type, reason))
+            done.excluded.append(node.name)
+        else:
+            turned = found[1] != bool(_attributes(node).get("transB", 0))
+            done.uses.append(Use(type(node).FromString(node.SerializeToString()), found[0], turned))
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    helper: Any = require("onnx.helper")
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _why_not(node: Any, weights: Weights) -> tuple[str, tuple[str, bool] | None]:
+    float32 = require("onnx").TensorProto.FLOAT
+    found = weights.find(node.input[1])
+    if found is None:
+        return "the second factor is computed, or may be fed, and isn't a stored matrix", None
+    tensor = weights.initializers[found[0]]
+    if len(tensor.dims) != 2 or 0 in tensor.dims:
+        return f"the weight {tensor.name!r} has the shape {tuple(tensor.dims)}; matrices are served", None
+    if tensor.data_type != float32:
+        kind = require("onnx").TensorProto.DataType.Name(tensor.data_type).lower()
+        return f"the weight {tensor.name!r} is {kind}; float32 is served", None
+    found_attributes = _attributes(node) if node.op_type == "Gemm" else {}
+    for name, plain in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
+        value = found_attributes.get(name, plain)
+        if value != plain:
+            return f"Gemm has {name} {value:g}; {plain:g} is served", None
+    return "", found
+
+
+def _check_finite(done: Prepared, weights: Weights) -> None:
+    helper: Any = require("onnx.numpy_helper")
+    for name in dict.fromkeys(use.root for use in done.uses):
+        if not np.isfinite(helper.to_array(weights.initializers[name])).all():
+            raise ValueError(
+                f"path: tensor {name!r} holds nan or infinities, which have no integer; expected finite weights"
+            )
+
+
+def _check_ties(done: Prepared, weights: Weights, method: str, untie: bool) -> None:
+    per_block = method not in ("dynamic", "static")
+    others = _other_users(done, weights)
+    for root in dict.fromkeys(use.root for use in done.uses):
+        uses = [use for use in done.uses if use.root == root]
+        nodes = " and ".join(f"{use.node.op_type} {use.node.name!r}" for use in uses)
+        both = len({use.turned for use in uses}) > 1
+        problem = ""
+        if root in others:
+            problem = f"{others[root]} needs it as float, beside the quantised weight of {nodes}"
+        elif both and per_block:
+            problem = (
+                f"{nodes} use it one as it is and one transposed, and {method!r} has a scale for each column or block, "
+                "which transposing doesn't keep"
+            )
+        if problem and not untie:
+            raise ValueError(
+                f"path: tensor {root!r} is shared: {problem}; method 'dynamic' or 'static' keeps a transposed weight "
+                "shared, 'float16' every one, and untie=True (--untie) stores it once for each use"
+            )
+        if problem:
+            done.ties.append(f"{root}: no longer shared, as asked for: {problem}")
+        elif len(uses) > 1:
+            how = "stored once, transposed for one of them" if both else "stored once"
+            done.ties.append(f"{root}: {nodes}; {how}")
+
+
+def _other_users(done: Prepared, weights: Weights) -> dict[str, str]:
+    """What else reads a weight that is to be quantised: node or graph output."""
+    chosen = {use.node.name for use in done.uses}
+    roots = {use.root for use in done.uses}
+    found: dict[str, str] = {}
+    for node in all_nodes(done.model.graph):
+        if node.op_type in ("Transpose", "Identity") and node.domain in STANDARD:
+            continue  # its own readers count
+        for place, name in enumerate(node.input):
+            at = weights.find(name)
+            if at is not None and at[0] in roots and not (node.name in chosen and place == 1):
+                found.setdefault(at[0], f"{node.op_type} {node.name!r}")
+    for value in done.model.graph.output:
+        at = weights.find(value.name)
+        if at is not None and at[0] in roots:
+            found.setdefault(at[0], f"output {value.name!r}")
+    return found
+
+
+def _rewrite(done: Prepared, weights: Weights, method: str) -> None:
+    graph = done.model.graph
+    names = _names(done.model)
+    both = {root for root in weights.initializers if len({u.turned for u in done.uses if u.root == root}) > 1}
+    for use in done.uses:
+        use.weight = use.root if not use.turned else _turn(done, weights, use.root, names, use.root in both, method)
+    biased = _pairs(done) if method.startswith("static") else {}
+    by_name = {use.node.name: use for use in done.uses}
+    absorbed = {add.name for add in biased.values()}
+    nodes: list[Any] = []
+    for node in graph.node:
+        if node.name in by_name:
+            nodes += _write(node, by_name[node.name].weight, biased.get(node.name), names, done.steps, method)
+        elif node.name not in absorbed:
+            nodes.append(node)
+    replace_nodes(graph, nodes)
+    drop_unused(graph, {use.root for use in done.uses})
+
+
+def _names(model: Any) -> set[str]:
+    names = {tensor.name for tensor in model.graph.initializer}
+    names |= {name for node in all_nodes(model.graph) for name in (*node.input, *node.output)}
+    return names | {value.name for value in (*model.graph.input, *model.graph.output)}
+
+
+def _fresh(name: str, names: set[str]) -> str:
+    while any(f"{name}{end}" in names for end in ("", "_quantized", "_scale", "_zero_point")):
+        name += "_"
+    names.add(name)
+    return name
+
+
+def _turn(done: Prepared, weights: Weights, root: str, names: set[str], both: bool, method: str) -> str:
+    """The name of the transposed weight, which is stored if it isn't yet."""
+    name = next((use.weight for use in done.uses if use.root == root and use.turned and use.weight), "")
+    if name:
+        return name
+    helper: Any = require("onnx.numpy_helper")
+    name = _fresh(f"{root}.transposed", names)
+    array = np.ascontiguousarray(helper.to_array(weights.initializers[root]).T)
+    done.model.graph.initializer.append(helper.from_array(array, name))
+    if both and method in ("dynamic", "static"):
+        done.copies[name] = root
+    elif not both:
+        done.steps.append(f"weight {root} is stored transposed, as {name}")
+    return name
+
+
+def _pairs(done: Prepared) -> dict[str, Any]:
+    """For each MatMul of a matrix whose only reader adds a stored vector: that Add."""
+    graph = done.model.graph
+    held = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    outputs = {value.name for value in graph.output}
+    readers: dict[str, list[Any]] = {}
+    for node in all_nodes(graph):
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    inferred = require("onnx.shape_inference").infer_shapes(done.model).graph
+    ranks = {
+        v.name: len(v.type.tensor_type.shape.dim)
+        for v in (*inferred.input, *inferred.value_info)
+        if v.type.tensor_type.HasField("shape")
+    }
+    top = {node.name for node in graph.node}
+    found = {}
+    for use in done.uses:
+        node, width = use.node, held[use.weight][1]
+        product = node.output[0]
+        after = readers.get(product, [])
+        if node.op_type != "MatMul" or ranks.get(node.input[0]) != 2 or product in outputs or len(after) != 1:
+            continue
+        add = after[0]
+        if add.op_type == "Add" and add.domain in STANDARD and add.name in top:
+            other = [name for name in add.input if name != product]
+            if len(other) == 1 and held.get(other[0]) == (width,):
+                found[node.name] = add
+    return found
+
+
+def _write(node: Any, weight: str, add: Any, names: set[str], steps: list[str], method: str) -> list[Any]:
+    helper: Any = require("onnx.helper")
+    static = method.startswith("static")
+    if node.op_type == "Gemm" and not static:
+        bias = node.input[2] if len(node.input) > 2 else ""
+        steps.append(f"Gemm {node.name} → MatMul{' + Add' if bias else ''}")
+        product = _fresh(f"{node.output[0]}_matmul", names) if bias else node.output[0]
+        nodes = [helper.make_node("MatMul", [node.input[0], weight], [product], name=node.name)]
+        if bias:
+            name = _fresh(f"{node.name}_add", names)
+            nodes.append(helper.make_node("Add", [product, bias], [node.output[0]], name=name))
+        return nodes
+    if add is not None:
+        steps.append(f"MatMul {node.name} + Add {add.name} → Gemm")
+        bias = next(name for name in add.input if name != node.output[0])
+        return [helper.make_node("Gemm", [node.input[0], weight, bias], [add.output[0]], name=node.name)]
+    if static and node.op_type == "Gemm":
+        rest = [name for name in node.input[2:] if name]
+        return [helper.make_node("Gemm", [node.input[0], weight, *rest], [node.output[0]], name=node.name)]
+    return [helper.make_node("MatMul", [node.input[0], weight], [node.output[0]], name=node.name)]
+
+
+def drop_unused(graph: Any, roots: set[str]) -> None:
+    """Remove Transpose and Identity nodes that nobody reads any more, and `roots` with them."""
+    outputs = {value.name for value in graph.output}
+    while True:
+        read = outputs | {name for node in all_nodes(graph) for name in node.input}
+        rest = [n for n in graph.node if n.op_type not in ("Transpose", "Identity") or set(n.output) & read]
+        if len(rest) == len(graph.node):
+            break
+        replace_nodes(graph, rest)
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name in roots - read:
+            del graph.initializer[index]

@@ -1,0 +1,233 @@
+"""Finds every GELU of a model, whoever wrote it, by what it computes.
+
+A GELU may begin wherever an Erf, Erfc, Tanh, Sigmoid or Exp stands. From there every tensor before it is tried as the
+input and every tensor behind it as the output, as long as nothing but element-wise operators and scalars lies between;
+what lies between is evaluated in float64 and compared with the three formulas. So the order of operands, the place of
+the ½, casts, folded constants and extra nodes do not matter, and a chain that only looks like a GELU isn't one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gelu_fast.export import elementwise, forms
+from gelu_fast.export.elementwise import F64
+from gelu_fast.export.reference import gelu64
+from gelu_fast.forms import FORMS, QUICK_SLOPE
+
+# Where the formulas differ most, and the tail that a cancelling chain loses.
+_GRID = np.concatenate([np.linspace(-6, 6, 97), [-30.0, 25.0]])
+_WANTED = {form: gelu64(_GRID, form) for form in FORMS}
+# Constants of float16 are off by up to 2^-11; then the nearest formula counts, if it is clearly the nearest: exact and
+# tanh are 4.7e-4 apart.
+_CLOSE, _ROUNDED, _CLEARLY = 2e-6, 6e-3, 0.5
+_FAR = 12  # nodes back and forth from the core
+_LIMIT = 160  # nodes of one GELU; the primitive form has about a hundred
+_CONTRIB = {"Gelu": "none", "BiasGelu": "none", "FastGelu": "tanh", "QuickGelu": "quick"}
+
+
+@dataclass(eq=False)
+class Site:
+    """A GELU, by onnx_ir's objects.
+
+    Attributes
+    ----------
+    formula : {"none", "tanh", "quick"}
+    spelling : str
+        The operator with its domain, ``"function domain.Name"``, or the chain of operators.
+    nodes : list of ir.Node
+        In order, without those that make constants.
+    entry, output : ir.Value
+    bias : ir.Value or None
+        What BiasGelu and FastGelu add first.
+    scope : str
+    error : float
+        How far the values are from the formula's, relative to max(1, |x|).
+    remarks : list of str
+    """
+
+    formula: str
+    spelling: str
+    nodes: list[Any]
+    entry: Any
+    output: Any
+    bias: Any
+    scope: str
+    error: float = 0.0
+    remarks: list[str] = field(default_factory=list)
+
+
+def find(model: Any) -> list[Site]:
+    """All sites of an ir.Model, in the order of its graphs."""
+    return _Finder(model).all()
+
+
+def _scopes(model: Any) -> Iterator[tuple[str, Any]]:
+    yield from _with_subgraphs("main graph", model.graph)
+    for function in model.functions.values():
+        yield from _with_subgraphs(f"function {function.domain}.{function.name}", function)
+
+
+def _with_subgraphs(scope: str, graph: Any) -> Iterator[tuple[str, Any]]:
+    waiting = [(scope, graph)]
+    while waiting:
+        scope, graph = waiting.pop()
+        yield scope, graph
+        for node in graph:
+            for name, attribute in node.attributes.items():
+                if attribute.is_ref():
+                    continue
+                inner = [attribute.value] if attribute.type.name == "GRAPH" else []
+                inner = list(attribute.value) if attribute.type.name == "GRAPHS" else inner
+                label = f"{node.op_type} {node.name or node.outputs[0].name}, {name}" if node.outputs else node.op_type
+                waiting += [(f"{scope} / {label}", g) for g in inner]
+
+
+class _Finder:
+    def __init__(self, model: Any) -> None:
+        self._model, self._reader = model, elementwise.Reader()
+        self._functions: dict[Any, str] = {}
+        for key, function in model.functions.items():
+            formula = self._function_formula(function)
+            if formula is not None:
+                self._functions[key] = formula
+
+    def all(self) -> list[Site]:
+        found: list[Site] = []
+        for scope, graph in _scopes(self._model):
+            # Of a function that is a GELU, its calls are the sites.
+            if not any(graph is self._model.functions[key] for key in self._functions):
+                found += self._find_in(graph, scope)
+        return found
+
+    def _find_in(self, graph: Any, scope: str) -> list[Site]:
+        found: list[Site] = []
+        taken: set[int] = set()
+        for node in graph:
+            if id(node) in taken:
+                continue
+            site = self._operator(node, scope)
+            if site is None and node.op_type in elementwise.CORES and elementwise.known(node):
+                site = self._chain(node, scope)
+            if site is not None and not any(id(n) in taken for n in site.nodes):
+                found.append(site)
+                taken |= {id(n) for n in site.nodes}
+        return found
+
+    def _operator(self, node: Any, scope: str) -> Site | None:
+        inputs = [v for v in node.inputs if v is not None]
+        if not inputs or len(node.outputs) != 1:
+            return None
+        formula, spelling, bias, error = None, node.op_type, None, 0.0
+        if node.domain in ("", "ai.onnx") and node.op_type == "Gelu":
+            formula = _attribute_of_gelu(node)
+        elif node.domain == forms.CONTRIB and node.op_type in _CONTRIB:
+            formula, spelling = _CONTRIB[node.op_type], f"{node.domain}.{node.op_type}"
+            if node.op_type == "QuickGelu":
+                alpha = node.attributes.get("alpha")
+                slope = QUICK_SLOPE if alpha is None or alpha.is_ref() else float(alpha.value)
+                formula, error = _nearest(_GRID / (1 + np.exp(-slope * _GRID)))
+            bias = inputs[1] if len(inputs) > 1 else None
+        elif node.op_identifier() in self._functions and len(inputs) == 1:
+            formula, spelling = self._functions[node.op_identifier()], f"function {node.domain}.{node.op_type}"
+        if formula not in FORMS:
+            return None
+        return Site(formula, spelling, [node], inputs[0], node.outputs[0], bias, scope, error)
+
+    def _chain(self, core: Any, scope: str) -> Site | None:
+        """Of all parts that are a GELU the one that keeps the type, and the largest: Casts and clamps go with it."""
+        best: Site | None = None
+        rank = (False, 0)
+        entries = self._before(core)
+        for output in self._behind(core):
+            for entry in entries:
+                nodes = self._reader.region(output, entry, _LIMIT)
+                if not nodes or core not in nodes or (entry.dtype == output.dtype, len(nodes)) <= rank:
+                    continue
+                formula, error = _nearest(self._reader.evaluate(nodes, entry, output, _GRID))
+                if formula is not None:
+                    rank = (entry.dtype == output.dtype, len(nodes))
+                    spelling = " ".join(n.op_type for n in nodes)
+                    best = Site(formula, spelling, nodes, entry, output, None, scope, error)
+        if best is not None:
+            best.remarks = _remarks(best)
+        return best
+
+    def _before(self, core: Any) -> list[Any]:
+        """Tensors that `core` may have been computed from, nearest first."""
+        found: list[Any] = []
+        front = [v for v in core.inputs if self._reader.scalar(v) is None]
+        for _ in range(_FAR):
+            found += front
+            producers = [n for v in front if (n := v.producer()) is not None and n.graph is core.graph]
+            front = []
+            for value in (v for n in producers if elementwise.known(n) for v in n.inputs):
+                if self._reader.scalar(value) is None and not any(value is f for f in (*found, *front)):
+                    front.append(value)
+            if len(found) > _LIMIT:
+                break
+        return found
+
+    def _behind(self, core: Any) -> list[Any]:
+        """Tensors that are computed from `core`'s result, nearest first."""
+        found: list[Any] = []
+        front = list(core.outputs)
+        for _ in range(_FAR):
+            users = [u.node for v in front for u in v.uses() if u.node.graph is core.graph]
+            front = []
+            for node in users:
+                if elementwise.known(node) and not any(node.outputs[0] is f for f in (*found, *front)):
+                    front.append(node.outputs[0])
+            found += front
+            if len(found) > _LIMIT:
+                break
+        return found
+
+    def _function_formula(self, function: Any) -> str | None:
+        """The formula of a model-local function that is a GELU and nothing else."""
+        if len(function.inputs) != 1 or len(function.outputs) != 1:
+            return None
+        entry, output = function.inputs[0], function.outputs[0]
+        node = output.producer()
+        if node is not None and node.op_type == "Gelu" and node.domain == "" and node.inputs[0] is entry:
+            return _attribute_of_gelu(node)
+        nodes = self._reader.region(output, entry, _LIMIT)
+        return _nearest(self._reader.evaluate(nodes, entry, output, _GRID))[0] if nodes else None
+
+
+def _attribute_of_gelu(node: Any) -> str | None:
+    attribute = node.attributes.get("approximate")
+    if attribute is None:
+        return "none"
+    return None if attribute.is_ref() else str(attribute.value)
+
+
+def _nearest(values: F64) -> tuple[str | None, float]:
+    """The formula that the values are, and how far from it."""
+    scale = np.maximum(1, np.abs(_GRID))
+    with np.errstate(invalid="ignore"):
+        errors = {form: float(np.nan_to_num(np.abs(values - want) / scale, nan=np.inf).max()) for form, want in _WANTED.items()}
+    best = min(errors, key=lambda form: errors[form])
+    second = min(error for form, error in errors.items() if form != best)
+    if errors[best] <= _CLOSE or (errors[best] <= _ROUNDED and errors[best] < _CLEARLY * second):
+        return best, errors[best]
+    return None, errors[best]
+
+
+def _remarks(site: Site) -> list[str]:
+    out = []
+    if site.error > _CLOSE:
+        out.append(f"its constants are rounded: it is {site.error:.1e} off its formula")
+    inside = {id(n) for n in site.nodes}
+    for node in site.nodes:
+        value = node.outputs[0]
+        if value is not site.output and (value.is_graph_output() or any(id(u.node) not in inside for u in value.uses())):
+            out.append(f"{value.name!r}, inside of it, is used elsewhere")
+        for operand in node.inputs:
+            if operand is not None and operand.is_initializer() and operand.is_graph_input():
+                out.append(f"the constant {operand.name!r} is an input with a default, which a caller may override")
+    return list(dict.fromkeys(out))
