@@ -163,7 +163,7 @@ def _examine_one(
             found[key] = replace(edge, levels=(*edge.levels, level))
 
     for level in LEVELS:
-        run = Runner(prepare(part, None, folder), level)
+        run = Runner(prepare(part, None, folder), level, threads=1)
         fresh = made[level]
         got = run(sweep)
         if (wrong := deviates(got, sweep, formula, tail=False)).any():
@@ -199,7 +199,7 @@ class _Fresh:
         form, dtype, like = self._how
         if formula not in self._runners:
             programs = _programs(formula, form, dtype, like) if _exists(form, formula) else []
-            self._runners[formula] = [Runner(program, self._level) for program in programs]
+            self._runners[formula] = [Runner(program, self._level, threads=1) for program in programs]
         return self._runners[formula]
 
     def at_every_length(self, formula: str, values: Array) -> list[tuple[Array, npt.NDArray[np.bool_]]]:
@@ -259,7 +259,7 @@ def canonical(formula: str, form: str, dtype: str, compute: str, like: onnx.Mode
         helper.make_graph(
             nodes.nodes, "gelu",
             [helper.make_tensor_value_info("x", element, ["n"])],
-            [helper.make_tensor_value_info("y", element, None)],
+            [helper.make_tensor_value_info("y", element, ["n"])],
         ),
         functions=[forms.make_function(formula, compute, opset)] if form == "function" else [],
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in imports.items()],
@@ -283,7 +283,7 @@ def _blame_runtime(edges: list[Edge], formula: str, form: str, dtype: np.dtype[A
             continue
         try:
             programs = _programs(formula, other, dtype, like)
-            results = [Runner(program, level)(values) for program in programs for level in LEVELS]
+            results = [Runner(program, level, threads=1)(values) for program in programs for level in LEVELS]
         except ValueError:  # no kernel for it
             continue
         if not any(deviates(y, values, formula).any() for y in results):

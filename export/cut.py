@@ -42,7 +42,7 @@ def between(model: onnx.ModelProto, before: str, after: str, element: int) -> An
         helper.make_graph(
             nodes, "activation",
             [helper.make_tensor_value_info(before, element, ["n"])],
-            [helper.make_tensor_value_info(after, element, None)],
+            [helper.make_tensor_value_info(after, element, ["n"])],
             kept,
         ),
         ir_version=model.ir_version,

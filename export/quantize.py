@@ -16,8 +16,9 @@ from gelu_fast.export import graph, quantize_data, quantize_measure, quantize_me
 from gelu_fast.export.lazy import require
 from gelu_fast.export.loading import Loaded, load
 from gelu_fast.export.quantize_data import Calibration, Feed
+from gelu_fast.export.quantize_graph import STANDARD, all_nodes, copied, name_nodes
 from gelu_fast.export.quantize_methods import METHODS
-from gelu_fast.export.quantize_prepare import STANDARD, all_nodes, inline, name_nodes, prepare
+from gelu_fast.export.quantize_prepare import inline, prepare
 from gelu_fast.export.quantize_report import Errors, KeptNode, QuantizationError, QuantizedNode, QuantizeReport
 from gelu_fast.export.runtime import runtime_name
 
@@ -109,8 +110,7 @@ def read_float(path: str | os.PathLike[str]) -> tuple[Loaded, Any]:
             f"path: {loaded.name} has {loaded.size:,} bytes with its data; onnxruntime's quantisers take at most "
             f"{writing.MAX_BYTES:,}, what one protobuf message holds"
         )
-    model: Any = type(loaded.model)()
-    model.CopyFrom(loaded.model)
+    model: Any = copied(loaded.model)
     if loaded.folder is not None:
         require("onnx.external_data_helper").load_external_data_for_model(model, str(loaded.folder))
     graph.check_model(model)
@@ -241,8 +241,7 @@ def _opset(model: Any) -> int:
 def _of_float16(model: Any, result: Any, float32: list[str]) -> tuple[tuple[QuantizedNode, ...], tuple[KeptNode, ...]]:
     """Nodes that read a converted tensor, and the others."""
     half = require("onnx").TensorProto.FLOAT16
-    named = type(model)()
-    named.CopyFrom(model)
+    named = copied(model)
     name_nodes(named)
     converted = {tensor.name for tensor in result.graph.initializer if tensor.data_type == half}
     quantized, kept = [], []

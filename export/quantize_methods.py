@@ -23,13 +23,12 @@ import numpy as np
 
 from gelu_fast.export.lazy import require
 from gelu_fast.export.quantize_data import Feed
-from gelu_fast.export.quantize_prepare import Prepared, drop_unused, name_nodes, replace_nodes
+from gelu_fast.export.quantize_graph import GELUS, add_types, copied, drop_unused, name_nodes, replace_nodes, sort_nodes
+from gelu_fast.export.quantize_prepare import Prepared
 
 METHODS = ("dynamic", "dynamic-per-channel", "static", "static-per-channel", "float16", "int4")
 BLOCK = 32  # weights per scale of int4
 ACCURACY_LEVEL = 4
-# One node is a GELU: onnxruntime runs it in float32 anyway, but takes Gelu apart first if it is given float16.
-GELUS = ("Gelu", "FastGelu", "BiasGelu", "QuickGelu")
 _LARGEST = 65504.0
 _PRE_PROCESSED = ("onnx.quant.pre_process", "onnxruntime.quant")  # shapes are inferred; without it, a warning each time
 
@@ -92,7 +91,7 @@ def run(
     onnx.ModelProto
     """
     onnx: Any = require("onnx")
-    model = _copy(prepared.model)
+    model = copied(prepared.model)
     model.metadata_props.add(key=_PRE_PROCESSED[0], value=_PRE_PROCESSED[1])
     if method == "int4":
         module: Any = require("onnxruntime.quantization.matmul_nbits_quantizer")
@@ -133,25 +132,26 @@ def to_float16(model: Any, keep_io_types: bool) -> tuple[Any, list[str], list[st
         If a weight has no float16 value near it, or there is nothing to convert.
     """
     converter: Any = require("onnxruntime.transformers.float16")
-    tools: Any = require("onnxruntime.quantization.onnx_model")
-    model = _copy(model)
+    model = copied(model)
     name_nodes(model)
     _constants_as_tensors(model)
     remarks = _check_range(model)
+    # GELU as one node: onnxruntime computes it in float32 anyway, but takes it apart first if it is given float16.
     blocked = {*converter.DEFAULT_OP_BLOCK_LIST, *GELUS}
     kept = [node.name for node in model.graph.node if node.op_type in blocked]
-    wrapper = tools.ONNXModel(
-        converter.convert_float_to_float16(model, keep_io_types=keep_io_types, op_block_list=sorted(blocked))
+    add_types(model)
+    result = converter.convert_float_to_float16(
+        model, keep_io_types=keep_io_types, op_block_list=sorted(blocked), disable_shape_infer=True
     )
-    wrapper.topological_sort()
-    return wrapper.model, kept, remarks
+    return result, kept, remarks
 
 
 def restore(model: Any, original: Any, method: str) -> None:
     """Give a quantised model the original's description, and drop what the tools noted for themselves."""
+    sort_nodes(model.graph)
     known = {value.name for value in original.graph.value_info}
     infos = [value for value in model.graph.value_info if value.name in known]
-    copies = [type(value).FromString(value.SerializeToString()) for value in infos]
+    copies = [copied(value) for value in infos]
     model.graph.ClearField("value_info")
     model.graph.value_info.extend(copies)
     model.graph.name, model.graph.doc_string = original.graph.name, original.graph.doc_string
@@ -166,12 +166,6 @@ def restore(model: Any, original: Any, method: str) -> None:
             entry.value = stated.pop(entry.key)
     for key, value in stated.items():
         model.metadata_props.add(key=key, value=value)
-
-
-def _copy(model: Any) -> Any:
-    copy = type(model)()
-    copy.CopyFrom(model)
-    return copy
 
 
 @contextlib.contextmanager
@@ -207,7 +201,7 @@ def _drop_repeated(model: Any) -> None:
     unique = []
     for tensor in model.graph.initializer:
         if tensor.name not in seen:
-            unique.append(type(tensor).FromString(tensor.SerializeToString()))
+            unique.append(copied(tensor))
         seen.add(tensor.name)
     if len(unique) < len(model.graph.initializer):
         model.graph.ClearField("initializer")

@@ -8,16 +8,23 @@ slower than QGemm for one row of 512→2048→512 (490 times with a scale per co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gelu_fast.export.lazy import require
+from gelu_fast.export.quantize_graph import (
+    STANDARD,
+    add_types,
+    all_nodes,
+    copied,
+    drop_unused,
+    name_nodes,
+    replace_nodes,
+)
 from gelu_fast.export.quantize_report import KeptNode
 
-STANDARD = ("", "ai.onnx")
 PRODUCTS = ("MatMul", "Gemm")
 
 
@@ -55,34 +62,6 @@ class Prepared:
     steps: list[str] = field(default_factory=list)
     ties: list[str] = field(default_factory=list)
     copies: dict[str, str] = field(default_factory=dict)
-
-
-def name_nodes(model: Any) -> None:
-    """Give every node of the graph and its subgraphs a name of its own; the quantisers choose nodes by name."""
-    taken: set[str] = set()
-    for number, node in enumerate(all_nodes(model.graph)):
-        if not node.name or node.name in taken:
-            name = f"{node.name or node.op_type}_{number}"
-            while name in taken:
-                name += "_"
-            node.name = name
-        taken.add(node.name)
-
-
-def all_nodes(graph: Any) -> Iterator[Any]:
-    """Nodes of a graph and of its subgraphs."""
-    for node in graph.node:
-        yield node
-        for sub in subgraphs(node):
-            yield from all_nodes(sub)
-
-
-def subgraphs(node: Any) -> Iterator[Any]:
-    """The graphs among a node's attributes."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def inline(model: Any, steps: list[str]) -> Any:
@@ -136,13 +115,6 @@ def lift_constants(model: Any) -> None:
         replace_nodes(graph, rest)
 
 
-def replace_nodes(graph: Any, nodes: list[Any]) -> None:
-    """Put other nodes into a graph; they may be its own."""
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    graph.ClearField("node")
-    graph.node.extend(copies)
-
-
 def prepare(model: Any, method: str, untie: bool) -> Prepared:
     """Choose the products and rewrite them, in a copy.
 
@@ -161,11 +133,10 @@ def prepare(model: Any, method: str, untie: bool) -> Prepared:
         If there is nothing to quantise, a shared weight can't stay so, or a weight isn't finite.
     """
     steps: list[str] = []
-    copy = type(model)()
-    copy.CopyFrom(model)
-    copy = inline(copy, steps)
+    copy = inline(copied(model), steps)
     name_nodes(copy)
     lift_constants(copy)
+    add_types(copy)
     done = Prepared(copy, steps=steps)
     weights = Weights(copy.graph)
     _choose(done, weights)
@@ -190,7 +161,7 @@ def _choose(done: Prepared, weights: Weights) -> None:
             done.excluded.append(node.name)
         else:
             turned = found[1] != bool(_attributes(node).get("transB", 0))
-            done.uses.append(Use(type(node).FromString(node.SerializeToString()), found[0], turned))
+            done.uses.append(Use(copied(node), found[0], turned))
 
 
 def _attributes(node: Any) -> dict[str, Any]:
@@ -329,10 +300,9 @@ def _pairs(done: Prepared) -> dict[str, Any]:
     for node in all_nodes(graph):
         for name in node.input:
             readers.setdefault(name, []).append(node)
-    inferred = require("onnx.shape_inference").infer_shapes(done.model).graph
     ranks = {
         v.name: len(v.type.tensor_type.shape.dim)
-        for v in (*inferred.input, *inferred.value_info)
+        for v in (*graph.input, *graph.value_info)
         if v.type.tensor_type.HasField("shape")
     }
     top = {node.name for node in graph.node}
@@ -371,17 +341,3 @@ def _write(node: Any, weight: str, add: Any, names: set[str], steps: list[str], 
         rest = [name for name in node.input[2:] if name]
         return [helper.make_node("Gemm", [node.input[0], weight, *rest], [node.output[0]], name=node.name)]
     return [helper.make_node("MatMul", [node.input[0], weight], [node.output[0]], name=node.name)]
-
-
-def drop_unused(graph: Any, roots: set[str]) -> None:
-    """Remove Transpose and Identity nodes that nobody reads any more, and `roots` with them."""
-    outputs = {value.name for value in graph.output}
-    while True:
-        read = outputs | {name for node in all_nodes(graph) for name in node.input}
-        rest = [n for n in graph.node if n.op_type not in ("Transpose", "Identity") or set(n.output) & read]
-        if len(rest) == len(graph.node):
-            break
-        replace_nodes(graph, rest)
-    for index in reversed(range(len(graph.initializer))):
-        if graph.initializer[index].name in roots - read:
-            del graph.initializer[index]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from gelu_fast.export import forms, opsets
+from gelu_fast.export import forms, opsets, writing
 from gelu_fast.export.agreement import Agreement, compare_models
 from gelu_fast.export.inspection import dtype_of, to_ir
 from gelu_fast.export.lazy import require
@@ -130,14 +130,16 @@ def rewrite_with_report(
     opsets.check(goal, form)
     for site in sites:
         if form == "native" and (approximate or site.formula) == "quick":
-            raise ValueError(f"form: 'native' has no quick formula, which {site.output.name!r} in {site.scope} has; "
-                             "'fusable', 'contrib', 'function' and 'primitive' do")  # fmt: skip
+            raise ValueError(
+                f"form: 'native' has no quick formula, which {site.output.name!r} in {site.scope} has; 'fusable', "
+                "'contrib', 'function' and 'primitive' do"
+            )
     # What replaces a GELU is of the old opset where it can be, and of the new one where it must.
     raise_first = goal > old and forms.FIRST_OPSET[form] > old
     if raise_first:
         model = to_ir(replace(loaded, model=opsets.converted(model, goal, loaded)))
         sites = find(model)
-    changes = tuple(_replace(model, site, form, approximate or site.formula, number) for number, site in enumerate(sites))
+    changes = tuple(_replace(model, site, form, approximate or site.formula, k) for k, site in enumerate(sites))
     _drop_unused_functions(model)
     proto: onnx.ModelProto = ir.to_proto(model) if raise_first or goal == old else opsets.converted(model, goal, loaded)
     if form == "function" and proto.ir_version < 8:
@@ -151,11 +153,37 @@ def rewrite_with_report(
     return Rewritten(proto, changes, old, goal, agreement)
 
 
+def rewrite_file(
+    path: str | PathLike[str],
+    output: str | PathLike[str],
+    form: str,
+    *,
+    opset: int | None = None,
+    approximate: str | None = None,
+    verify: bool = True,
+    overwrite: bool = False,
+) -> Rewritten:
+    """`rewrite` from file to file. External data goes along: copied if `output` stands in another folder.
+
+    Raises
+    ------
+    FileExistsError, FileNotFoundError, IsADirectoryError, PermissionError
+        If `output` exists and `overwrite` is False, has no directory, is one, or can't be written.
+    """
+    goal = writing.check_path(output, overwrite)
+    loaded = load(path)
+    done = rewrite_with_report(path, form, opset=opset, approximate=approximate, verify=verify)
+    with writing.staged(goal, overwrite) as stage:
+        stage.write_as_it_is(done.model, loaded.files[1:])
+        stage.publish()
+    return done
+
+
 def _replace(model: Any, site: Site, form: str, formula: str, number: int) -> Change:
     ir: Any = require("onnx_ir")
     dtype = dtype_of(model, site)
     if dtype is None:
-        raise ValueError(f"path_or_model: the type of {site.entry.name!r} in {site.scope}, a GELU's input, can't be told")
+        raise ValueError(f"path_or_model: {site.entry.name!r} in {site.scope}, a GELU's input, has no type")
     made = _snippet(model, site, form, formula, dtype, number)
     graph = site.nodes[0].graph
     last = max(site.nodes, key=graph.index) if len(site.nodes) > 1 else site.nodes[0]

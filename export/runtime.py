@@ -87,12 +87,15 @@ class Runner:
         Of graph optimisation.
     profile : Path, optional
         A folder for `look` to write to.
+    threads : int
+        0 for onnxruntime's own choice.
     """
 
-    def __init__(self, program: Program, level: str = "all", *, profile: Path | None = None) -> None:
+    def __init__(self, program: Program, level: str = "all", *, profile: Path | None = None, threads: int = 0) -> None:
         runtime: Any = require("onnxruntime")
         options = runtime.SessionOptions()
         options.log_severity_level = 3
+        options.intra_op_num_threads = threads
         levels = runtime.GraphOptimizationLevel
         options.graph_optimization_level = getattr(
             levels, {"disable": "ORT_DISABLE_ALL"}.get(level, f"ORT_ENABLE_{level.upper()}")

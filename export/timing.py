@@ -1,7 +1,8 @@
 """How long a model takes in onnxruntime, beside the same block in other forms and in torch.
 
 All candidates are timed in turns in one process, so that a machine that slows down slows all of them; the median of
-the rounds is reported. Each runs on its own default number of threads.
+the rounds is reported. Each runs on one thread: the idle threads of one library's pool spin, and would slow down the
+next.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import importlib.util
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gelu_fast.export import graph, targets, writing
 from gelu_fast.export.blocks import Array, Stack
 from gelu_fast.export.runtime import Program, Runner, prepare
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 BATCHES = (1, 8, 128)
 _ROUNDS = 15
+_LARGEST = 1 << 28  # bytes of weights; each form holds them once
 _ROUND_SECONDS = 2e-3  # one measurement repeats its call at least this long
 
 
@@ -37,7 +40,7 @@ class Latency:
     name : str
         A form, or ``"torch"``.
     microseconds : dict of int to float
-        Median by batch.
+        Median by batch, on one thread.
     operators : tuple of str
         Those that onnxruntime kept; empty for torch.
     """
@@ -45,6 +48,17 @@ class Latency:
     name: str
     microseconds: dict[int, float]
     operators: tuple[str, ...]
+
+
+def in_all_forms(stack: Stack, formula: str, dims: Sequence[str]) -> dict[str, onnx.ModelProto]:
+    """The stack in every form that the installed runtime runs in its dtype; none if the weights are large."""
+    if sum(array.nbytes for array in stack.tensors.values()) > _LARGEST:
+        return {}
+    found = {}
+    for form, plan in targets.available(None, formula, stack.dtype.name, len(dims) + 1).items():
+        found[form] = graph.build_model(stack, formula, plan, dims)
+        writing.fill(found[form], graph.stored(stack)[0])
+    return found
 
 
 def measure(
@@ -75,7 +89,7 @@ def measure(
     for name, program in programs.items():
         with tempfile.TemporaryDirectory(prefix="gelu-fast-") as folder:
             operators[name] = Runner(program, profile=Path(folder)).look(inputs[1])[0]
-        calls[name] = Runner(program)
+        calls[name] = Runner(program, threads=1)
     torch_call = _torch(stack, formula, dtype)
     if torch_call is not None:
         calls["torch"] = torch_call
@@ -124,6 +138,14 @@ def _torch(stack: Stack, formula: str, dtype: Any) -> Callable[[Array], Any] | N
     ]
 
     def call(x: Array) -> torch.Tensor:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return run(x)
+        finally:
+            torch.set_num_threads(before)
+
+    def run(x: Array) -> torch.Tensor:
         with torch.inference_mode():
             y = tensor(x)
             for w1, b1, w2, b2 in layers:

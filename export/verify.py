@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gelu_fast.export import activation, diagnosis, forms, graph, timing
+from gelu_fast.export import activation, diagnosis, forms, graph
+from gelu_fast.export import timing as _timing
 from gelu_fast.export.blocks import Stack
 from gelu_fast.export.comparison import BATCHES, compare
 from gelu_fast.export.lazy import require
@@ -108,7 +109,8 @@ def check(
     seed : int
     timing : bool
     others : mapping of str to onnx.ModelProto, optional
-        With `timing`: form to the same blocks in that form, weights inside. By default only the model itself is timed.
+        With `timing`: form to the same blocks in that form, weights inside, to be timed beside the model. By default,
+        for a model of ours, every form that the installed runtime runs.
     """
     model = loaded.model
     mixed = diagnosis.mixed_dtypes(model)
@@ -137,6 +139,8 @@ def check(
         failures += diagnosis.explain(compared.outputs, loaded, stack, formula)
     latency: tuple[Any, ...] = ()
     if timing:
+        if others is None and used is not None and not program.widened:
+            others = _timing.in_all_forms(stack.astype(dtype), formula, report.dims)
         latency = _time(program, report, stack, others or {}, dtype)
         if program.widened:
             remarks.append("no latency in onnxruntime: it has no bfloat16 kernels")
@@ -161,9 +165,9 @@ def check(
 
 def _time(
     program: Program, report: VerifyReport, stack: Stack, others: Mapping[str, onnx.ModelProto], dtype: Any
-) -> tuple[timing.Latency, ...]:
+) -> tuple[_timing.Latency, ...]:
     own = {} if program.widened else {report.form: program}
-    return timing.measure(own, {} if program.widened else others, stack, report.formula, len(report.dims) + 1, dtype)
+    return _timing.measure(own, {} if program.widened else others, stack, report.formula, len(report.dims) + 1, dtype)
 
 
 def _check_interface(model: onnx.ModelProto, stack: Stack) -> np.dtype[Any]:

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,7 @@ class Stage:
         self.model = folder / goal.name
         self._goal, self._overwrite = goal, overwrite
         self._data: Path | None = None
+        self._beside: list[str] = []
 
     def write(self, model: onnx.ModelProto, tensors: Mapping[str, Array], external_data: str | bool) -> None:
         """Fill the model's initialisers from `tensors`, in the file or beside it; check it; write it.
@@ -100,9 +101,29 @@ class Stage:
             graph.check_model(str(self.model))
             self._write_manifest()
 
+    def write_as_it_is(self, model: onnx.ModelProto, data: Sequence[Path]) -> None:
+        """Write a model whose external data, if any, stands in `data`: copied if that's another folder than the goal's.
+
+        Raises
+        ------
+        FileExistsError
+            If a file of the same name stands there already.
+        """
+        self._write(self.model, [model.SerializeToString(deterministic=True)])
+        for path in data:
+            place = self._goal.with_name(path.name)
+            if place.exists() and place.samefile(path):
+                continue
+            if os.path.lexists(place):
+                raise FileExistsError(f"path: the model's data needs the name {place}, which exists already")
+            shutil.copyfile(path, self.model.with_name(path.name))
+            self._beside.append(path.name)
+
     def publish(self) -> None:
         """Move the files to their places."""
         old = _old_data(self._goal)
+        for name in self._beside:
+            _move_unless_there(self.model.with_name(name), self._goal.with_name(name))
         if self._data is not None:
             os.replace(self._data, self._goal.with_name(self._data.name))
         if self._overwrite:

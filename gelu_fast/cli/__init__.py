@@ -1,0 +1,47 @@
+"""The commands of `gelu-fast`: export, verify, inspect, rewrite, accuracy, bench, info.
+
+Exit codes: 0 done, 1 a check failed, 2 bad usage or input. With ``--json`` standard output holds one JSON
+object and nothing else; errors go to standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+
+from . import blocks, measure, models
+from .printing import complain
+
+app = typer.Typer(
+    name="gelu-fast",
+    help="The fastest and most accurate GELU, and the kit that puts it into ONNX models.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for part in (blocks, models, measure):
+    part.add_to(app)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Without the program's name; by default those of the process.
+    """
+    return _guard(lambda: app(args=None if arguments is None else list(arguments), prog_name="gelu-fast"))
+
+
+def _guard(command: Callable[[], Any]) -> int:
+    # A file or an option that's wrong is the caller's to mend: one paragraph, no traceback.
+    try:
+        command()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except (ValueError, TypeError, NotImplementedError, ImportError, OSError) as error:
+        complain(str(error))
+        return 2
+    return 0
