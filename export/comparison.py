@@ -50,7 +50,10 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The errors of `VerifyReport`, the leading shapes run, the levels, and what didn't hold."""
+    """The errors of `VerifyReport`, the leading shapes run, the levels, and what didn't hold.
+
+    `untold` are the formulas that the outputs can't be told from; `finite` says whether all weights are.
+    """
 
     max_abs: float
     max_rel: float
@@ -60,6 +63,7 @@ class Comparison:
     failures: tuple[str, ...]
     untold: tuple[str, ...]
     outputs: Outputs
+    finite: bool
 
 
 def compare(program: Program, stack: Stack, formula: str, rank: int, dtype: np.dtype[Any], seed: int) -> Comparison:
@@ -90,6 +94,7 @@ def compare(program: Program, stack: Stack, formula: str, rank: int, dtype: np.d
     with np.errstate(invalid="ignore"):
         near = np.abs(target.y[formula]).max(axis=1) < float(finfo(dtype).max) / _BELOW_MAX
     usable = np.isfinite(target.allowed) & near
+    finite = all(bool(np.isfinite(array).all()) for array in stack.tensors.values())
     ordinary = usable & (np.arange(len(rows)) < len(rows) - len(hard))
     levels, texts = [], {}
     max_abs, max_rel, most = float("nan"), 0.0, 0.0
@@ -100,17 +105,17 @@ def compare(program: Program, stack: Stack, formula: str, rank: int, dtype: np.d
             run = Runner(program, name, profile=Path(folder))
             kept = run.look(inputs[1])
         y = _run_all(run, inputs, stack.out_features)
-        found, told = _judge(y, target, formula, usable)
+        found, told = _judge(y, target, formula, usable) if finite else (_judge_nan(y, target.y[formula]), ())
         texts[name] = found.texts
         levels.append(Level(name, found.ratio, *kept))
         if ordinary.any():
             max_abs = float(np.fmax(max_abs, found.error[ordinary].max()))
-        max_rel, most = max(max_rel, found.relative), max(most, found.ratio)
+        max_rel, most = float(np.maximum(max_rel, found.relative)), float(np.maximum(most, found.ratio))
         if not any(list(texts.values())[:-1]):  # the first that's wrong is kept
             shown = Outputs(rows, y, target, usable)
         untold = told
     batches = tuple(x.shape[:-1] for x in inputs)
-    return Comparison(max_abs, max_rel, most, batches, tuple(levels), _merge(texts), untold, shown)
+    return Comparison(max_abs, max_rel, most, batches, tuple(levels), _merge(texts), untold, shown, finite)
 
 
 def _run_all(run: Runner, inputs: list[Array], out_features: int) -> F64:
@@ -147,6 +152,16 @@ def _judge(y: F64, target: Expected, formula: str, usable: npt.NDArray[np.bool_]
     if shown != formula:
         texts.append(f"the outputs are those of the {shown!r} formula, expected {formula!r}")
     return _Verdict(error, float(relative.max()), ratio, texts), untold
+
+
+def _judge_nan(y: F64, want: F64) -> _Verdict:
+    """Weights that hold nan or infinities leave no number to compare, but an output that should be none mustn't be one.
+
+    The other way round isn't asked for: onnxruntime's gelu(-inf) is nan.
+    """
+    wrong = int((np.isfinite(y) & ~np.isfinite(want)).sum())
+    texts = [f"{wrong} of {y.size} outputs are numbers, and should be nan or infinite"] if wrong else []
+    return _Verdict(np.full(len(y), np.nan), np.nan, np.nan, texts)
 
 
 def _formula(y: F64, target: Expected, formula: str, usable: npt.NDArray[np.bool_]) -> tuple[str, tuple[str, ...]]:

@@ -127,7 +127,7 @@ def explain(outputs: Outputs, loaded: Loaded, stack: Stack, formula: str) -> lis
         return []
     allowed = outputs.target.allowed[use, None]
     for text, wrong in itertools.islice(_mistakes(stack), _MOST_TRIALS):
-        if (np.abs(forward(wrong, x, formula)[0] - y) <= allowed).all():
+        if (np.abs(forward(wrong, x, formula) - y) <= allowed).all():
             return [f"the outputs are those of the reference with {text}"]
     off = y - outputs.target.y[formula][use]
     shift = np.median(off, axis=0)

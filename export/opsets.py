@@ -7,6 +7,7 @@ from typing import Any
 from gelu_fast.export import forms
 from gelu_fast.export.lazy import require
 
+_COVER = "gelu_fast.standard"
 _LARGE = 1024  # bytes; what's larger needn't be seen by the converter
 
 
@@ -87,9 +88,26 @@ def converted(model: Any, opset: int, loaded: Any) -> Any:
         for entry in function.opset_import:
             entry.version = opset if entry.domain == "" else entry.version
     out.functions.extend(functions)
-    domains = {entry.domain for entry in out.opset_import}
+    domains = {entry.domain for entry in out.opset_import} | {_COVER}
     out.opset_import.extend(e for e in proto.opset_import if e.domain not in domains and e.domain != "ai.onnx")
     return out
+
+
+def cover(graph: Any) -> None:
+    """Put the standard Gelu of an ir.Graph into another domain, which the converter leaves alone."""
+    for node in graph:
+        if node.op_type == "Gelu" and node.domain == "":
+            node.domain = _COVER
+
+
+def uncover(graph: Any) -> None:
+    """Undo `cover` in a GraphProto, subgraphs included."""
+    for node in graph.node:
+        if node.domain == _COVER:
+            node.domain = ""
+        for attribute in node.attribute:
+            for inner in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs]):
+                uncover(inner)
 
 
 def tidy(proto: Any, original: Any) -> None:

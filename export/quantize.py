@@ -165,7 +165,10 @@ def write(
             model_ready = inline(model, steps)
             result, float32, warnings = quantize_methods.to_float16(model_ready, options.keep_io_types)
             quantized, kept = _of_float16(model_ready, result, float32)
-            remarks += warnings
+            remarks += [
+                *warnings,
+                "the CPU computes most float16 operators in float32; other hardware rounds each step",
+            ]
         else:
             prepared = prepare(model, method, options.untie)
             result = quantize_methods.run(method, prepared, feeds, place.parent, options.reduce_range, options.progress)
@@ -180,6 +183,8 @@ def write(
     place.write_bytes(result.SerializeToString(deterministic=True))
     found = load(place)
     errors, operators, failures = _measure(place, loaded, feeds, on)
+    if method == "float16" and feeds is not None:
+        failures += quantize_measure.overflowing(model_ready, feeds[0], quantize_methods.FLOAT16_LARGEST)
     if "int8" in stored_as and not options.reduce_range:
         remarks.append(
             "on x86 processors without VNNI sums of 8 × 8 bits saturate; reduce_range=True (--reduce-range) avoids it"

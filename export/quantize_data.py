@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -105,18 +106,16 @@ def rows(feeds: list[Feed]) -> int:
 
 def _read_npz(path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> Any:
     try:
-        content = np.load(path, allow_pickle=False)
+        # Opened here, because np.load leaves a damaged archive open.
+        with open(path, "rb") as stream:
+            content = np.load(stream, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                return content
+            found = {name: content[name] for name in content.files}
     except FileNotFoundError as error:
         raise FileNotFoundError(f"calibration: no file at {os.fspath(path)}") from error
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"calibration: {os.fspath(path)} is no .npz or .npy file: {error}") from error
-    if isinstance(content, np.ndarray):
-        return content
-    with content:
-        try:
-            found = {name: content[name] for name in content.files}
-        except (ValueError, OSError, EOFError) as error:
-            raise ValueError(f"calibration: {os.fspath(path)} can't be read: {error}") from error
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"calibration: {os.fspath(path)} is no .npz or .npy file of numbers: {error}") from error
     if len(found) == 1 and len(inputs) == 1:  # whatever it is called
         return next(iter(found.values()))
     return found

@@ -14,6 +14,7 @@ import numpy as np
 
 from gelu_fast.export.lazy import require
 from gelu_fast.export.quantize_data import Feed
+from gelu_fast.export.quantize_graph import add_types, copied
 from gelu_fast.export.quantize_report import Errors
 from gelu_fast.export.runtime import PROVIDER
 
@@ -68,6 +69,27 @@ def operators(path: Path, feed: Feed) -> tuple[str, ...]:
         for event in events
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
     )
+
+
+def overflowing(model: Any, feed: Feed, limit: float) -> list[str]:
+    """Tensors of a float model that pass `limit` on the way, a sentence each.
+
+    In float16 they are infinite on hardware that computes in it. onnxruntime's CPU provider computes in float32 between
+    Casts and leaves out those that it put in, so that running the converted model doesn't show it.
+    """
+    copy = copied(model)
+    add_types(copy)
+    float32 = require("onnx").TensorProto.FLOAT
+    there = {value.name for value in copy.graph.output}
+    inner = [v for v in copy.graph.value_info if v.type.tensor_type.elem_type == float32 and v.name not in there]
+    copy.graph.output.extend(inner)
+    with tempfile.TemporaryDirectory(prefix="gelu-fast-") as folder:
+        path = Path(folder) / "all.onnx"
+        path.write_bytes(copy.SerializeToString())
+        session = Session(path)
+        values = zip((value.name for value in session.session.get_outputs()), session(feed), strict=True)
+        largest = {n: float(np.abs(a[np.isfinite(a)]).max(initial=0)) for n, a in values if a.dtype == np.float32}
+    return [f"tensor {n} reaches {v:.4g} and its type ends at {limit:g}" for n, v in largest.items() if v > limit]
 
 
 def compare(path: Path, reference: Path, feeds: list[Feed], on: str) -> tuple[Errors, list[str]]:

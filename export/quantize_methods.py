@@ -29,7 +29,7 @@ from gelu_fast.export.quantize_prepare import Prepared
 METHODS = ("dynamic", "dynamic-per-channel", "static", "static-per-channel", "float16", "int4")
 BLOCK = 32  # weights per scale of int4
 ACCURACY_LEVEL = 4
-_LARGEST = 65504.0
+FLOAT16_LARGEST = 65504.0
 _PRE_PROCESSED = ("onnx.quant.pre_process", "onnxruntime.quant")  # shapes are inferred; without it, a warning each time
 
 
@@ -137,13 +137,13 @@ def to_float16(model: Any, keep_io_types: bool) -> tuple[Any, list[str], list[st
     _constants_as_tensors(model)
     remarks = _check_range(model)
     # GELU as one node: onnxruntime computes it in float32 anyway, but takes it apart first if it is given float16.
-    blocked = {*converter.DEFAULT_OP_BLOCK_LIST, *GELUS}
-    kept = [node.name for node in model.graph.node if node.op_type in blocked]
+    gelus = [node.name for node in model.graph.node if node.op_type in GELUS]
+    blocked = [node.name for node in model.graph.node if node.op_type in converter.DEFAULT_OP_BLOCK_LIST]
     add_types(model)
     result = converter.convert_float_to_float16(
-        model, keep_io_types=keep_io_types, op_block_list=sorted(blocked), disable_shape_infer=True
+        model, keep_io_types=keep_io_types, node_block_list=gelus, disable_shape_infer=True
     )
-    return result, kept, remarks
+    return result, gelus + blocked, remarks
 
 
 def restore(model: Any, original: Any, method: str) -> None:
@@ -261,9 +261,9 @@ def _check_range(model: Any) -> list[str]:
         array = np.abs(onnx.numpy_helper.to_array(tensor))
         if not np.isfinite(array).all():
             raise ValueError(f"path: tensor {tensor.name!r} holds nan or infinities; expected finite weights")
-        if (array > _LARGEST).any():
+        if (array > FLOAT16_LARGEST).any():
             raise ValueError(
-                f"path: tensor {tensor.name!r} reaches {array.max():.4g} and float16 ends at {_LARGEST:g}; "
+                f"path: tensor {tensor.name!r} reaches {array.max():.4g} and float16 ends at {FLOAT16_LARGEST:g}; "
                 "onnxruntime's converter would cut it off without a word"
             )
         small = int(((array > 0) & (array < 2.0**-14)).sum())

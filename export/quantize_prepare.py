@@ -144,8 +144,9 @@ def prepare(model: Any, method: str, untie: bool) -> Prepared:
         reasons = "; ".join(f"{n.operator} {n.name!r}: {n.reason}" for n in done.kept if n.operator in PRODUCTS)
         raise ValueError(f"path: nothing that {method!r} quantises: {reasons or 'there is no MatMul and no Gemm'}")
     _check_finite(done, weights)
-    _check_ties(done, weights, method, untie)
-    _rewrite(done, weights, method)
+    others = _other_users(done, weights)
+    _check_ties(done, others, method, untie)
+    _rewrite(done, weights, others, method)
     return done
 
 
@@ -197,9 +198,8 @@ def _check_finite(done: Prepared, weights: Weights) -> None:
             )
 
 
-def _check_ties(done: Prepared, weights: Weights, method: str, untie: bool) -> None:
+def _check_ties(done: Prepared, others: dict[str, str], method: str, untie: bool) -> None:
     per_block = method not in ("dynamic", "static")
-    others = _other_users(done, weights)
     for root in dict.fromkeys(use.root for use in done.uses):
         uses = [use for use in done.uses if use.root == root]
         nodes = " and ".join(f"{use.node.op_type} {use.node.name!r}" for use in uses)
@@ -243,12 +243,19 @@ def _other_users(done: Prepared, weights: Weights) -> dict[str, str]:
     return found
 
 
-def _rewrite(done: Prepared, weights: Weights, method: str) -> None:
+def _rewrite(done: Prepared, weights: Weights, others: dict[str, str], method: str) -> None:
     graph = done.model.graph
     names = _names(done.model)
     both = {root for root in weights.initializers if len({u.turned for u in done.uses if u.root == root}) > 1}
+    apart = {root: _fresh(f"{root}.apart", names) for root in others}
+    for root, name in apart.items():  # or static quantises it for its other readers too
+        graph.initializer.append(copied(weights.initializers[root]))
+        graph.initializer[-1].name = name
     for use in done.uses:
-        use.weight = use.root if not use.turned else _turn(done, weights, use.root, names, use.root in both, method)
+        if use.turned:
+            use.weight = _turn(done, weights, use.root, names, use.root in both, use.root in apart, method)
+        else:
+            use.weight = apart.get(use.root, use.root)
     biased = _pairs(done) if method.startswith("static") else {}
     by_name = {use.node.name: use for use in done.uses}
     absorbed = {add.name for add in biased.values()}
@@ -259,7 +266,7 @@ def _rewrite(done: Prepared, weights: Weights, method: str) -> None:
         elif node.name not in absorbed:
             nodes.append(node)
     replace_nodes(graph, nodes)
-    drop_unused(graph, {use.root for use in done.uses})
+    drop_unused(graph, {use.root for use in done.uses} | set(apart.values()))
 
 
 def _names(model: Any) -> set[str]:
@@ -275,7 +282,7 @@ def _fresh(name: str, names: set[str]) -> str:
     return name
 
 
-def _turn(done: Prepared, weights: Weights, root: str, names: set[str], both: bool, method: str) -> str:
+def _turn(done: Prepared, weights: Weights, root: str, names: set[str], both: bool, apart: bool, method: str) -> str:
     """The name of the transposed weight, which is stored if it isn't yet."""
     name = next((use.weight for use in done.uses if use.root == root and use.turned and use.weight), "")
     if name:
@@ -284,9 +291,9 @@ def _turn(done: Prepared, weights: Weights, root: str, names: set[str], both: bo
     name = _fresh(f"{root}.transposed", names)
     array = np.ascontiguousarray(helper.to_array(weights.initializers[root]).T)
     done.model.graph.initializer.append(helper.from_array(array, name))
-    if both and method in ("dynamic", "static"):
+    if both and method in ("dynamic", "static") and not apart:
         done.copies[name] = root
-    elif not both:
+    elif not both and not apart:
         done.steps.append(f"weight {root} is stored transposed, as {name}")
     return name
 

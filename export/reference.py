@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,10 +122,9 @@ def expected(stack: Stack | Block, x: Array, form: str) -> Expected:
     """
     if isinstance(stack, Block):
         stack = Stack((stack,))
-    found = {name: forward(stack, x, name) for name in FORMS}
-    nudged = forward(stack, x, form, unit(x.dtype))[0] if len(stack.blocks) > 1 else found[form][0]
-    y = {name: value for name, (value, _) in found.items()}
-    noise = found[form][1]
+    y = {name: forward(stack, x, name) for name in FORMS if name != form}
+    y[form], noise = sized(stack, x, form)
+    nudged = forward(stack, x, form, unit(x.dtype)) if len(stack.blocks) > 1 else y[form]
     # A row that overflows gets an infinite or nan allowance.
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.abs(plain(stack, x, form).astype(np.float64) - y[form]).max(axis=1, initial=0.0)
@@ -137,34 +137,45 @@ def expected(stack: Stack | Block, x: Array, form: str) -> Expected:
     return Expected(y, allowed + float(finfo(x.dtype).smallest_normal))
 
 
-def forward(stack: Stack, x: Array, form: str, nudge: float = 0.0) -> tuple[F64, F64]:
-    """The blocks in float64, and the scale s of the module's docstring for each output.
+def forward(stack: Stack, x: Array, form: str, nudge: float = 0.0) -> F64:
+    """The blocks in float64. `nudge` is added to every GELU but the last, in units of its input."""
+    y = x.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for index, block in enumerate(stack.blocks):
+            total = np.zeros((len(x), block.out_features))
+            for w1, b1, w2 in _parts(block):
+                h = y @ w1 + b1
+                a = gelu64(h, form)
+                if nudge and index < len(stack.blocks) - 1:
+                    a += nudge * np.abs(h)
+                total += a @ w2
+            y = total if block.b2 is None else total + block.b2.astype(np.float64)
+    return y
 
-    `nudge` is added to every GELU but the last, in units of its input.
-    """
-    y, scale = x.astype(np.float64), np.zeros(0)
-    for index, block in enumerate(stack.blocks):
-        total, size, carried = (np.zeros((len(x), block.out_features)) for _ in range(3))
-        step = max(1, _CHUNK // max(block.in_features, block.out_features))
-        for start in range(0, block.hidden_features, step):
-            part = slice(start, start + step)
-            w1, w2 = block.w1[:, part].astype(np.float64), block.w2[part].astype(np.float64)
-            h = y @ w1
-            if block.b1 is not None:
-                h += block.b1[part].astype(np.float64)
-            a = gelu64(h, form)
-            if nudge and index < len(stack.blocks) - 1:
-                a += nudge * np.abs(h)
-            total += a @ w2
-            size += np.abs(h) @ np.abs(w2)
-            if index:
-                carried += (scale**2 @ w1**2) @ w2**2
-        if block.b2 is not None:
-            b2 = block.b2.astype(np.float64)
-            total += b2
-            size += np.abs(b2)
-        y, scale = total, size + np.sqrt(carried)
+
+def sized(stack: Stack, x: Array, form: str) -> tuple[F64, F64]:
+    """`forward`, and the scale s of the module's docstring for each output."""
+    y, scale = x.astype(np.float64), np.zeros((0, 0))
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for index, block in enumerate(stack.blocks):
+            size, carried = np.zeros((len(x), block.out_features)), np.zeros((len(x), block.out_features))
+            for w1, b1, w2 in _parts(block):
+                size += np.abs(y @ w1 + b1) @ np.abs(w2)
+                if index:
+                    carried += (scale**2 @ w1**2) @ w2**2
+            if block.b2 is not None:
+                size += np.abs(block.b2.astype(np.float64))
+            y, scale = forward(Stack((block,)), y, form), size + np.sqrt(carried)
     return y, scale
+
+
+def _parts(block: Block) -> Iterator[tuple[F64, Any, F64]]:
+    """w1, b1 and w2 in float64, some hidden values at a time."""
+    step = max(1, _CHUNK // max(block.in_features, block.out_features))
+    for start in range(0, block.hidden_features, step):
+        part = slice(start, start + step)
+        b1 = 0.0 if block.b1 is None else block.b1[part].astype(np.float64)
+        yield block.w1[:, part].astype(np.float64), b1, block.w2[part].astype(np.float64)
 
 
 def plain(stack: Stack, x: Array, form: str) -> Array:

@@ -6,7 +6,7 @@ pattern rewriter matches given shapes; sites.py finds a GELU by value, so there 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from gelu_fast.export.agreement import Agreement, compare_models
 from gelu_fast.export.inspection import dtype_of, to_ir
 from gelu_fast.export.lazy import require
 from gelu_fast.export.loading import load
-from gelu_fast.export.sites import Site, find
+from gelu_fast.export.sites import Site, find, scope_of
 from gelu_fast.forms import FORMS
 
 if TYPE_CHECKING:
@@ -126,6 +126,11 @@ def rewrite_with_report(
     if not sites:
         raise ValueError(f"path_or_model: {loaded.name} has no GELU in any spelling")
     old = opsets.opset_of(model)
+    for function in model.functions.values():
+        inner = function.opset_imports.get("", old)
+        if inner < forms.FIRST_OPSET[form] and any(s.scope.startswith(scope_of(function)) for s in sites):
+            raise ValueError(f"form: {form!r} needs opset {forms.FIRST_OPSET[form]}, and the function "
+                             f"{function.domain}.{function.name}, which has a GELU, imports {inner}")  # fmt: skip
     goal = opset if opset is not None else max(old, forms.FIRST_OPSET[form])
     opsets.check(goal, form)
     for site in sites:
@@ -134,14 +139,15 @@ def rewrite_with_report(
                 f"form: 'native' has no quick formula, which {site.output.name!r} in {site.scope} has; 'fusable', "
                 "'contrib', 'function' and 'primitive' do"
             )
-    # What replaces a GELU is of the old opset where it can be, and of the new one where it must.
-    raise_first = goal > old and forms.FIRST_OPSET[form] > old
-    if raise_first:
-        model = to_ir(replace(loaded, model=opsets.converted(model, goal, loaded)))
-        sites = find(model)
-    changes = tuple(_replace(model, site, form, approximate or site.formula, k) for k, site in enumerate(sites))
+    # The converter knows neither Erfc nor, before opset 20, Gelu; an operator of another domain it lets pass.
+    hidden = form == "native" and goal != old
+    changes = tuple(
+        _replace(model, site, form, approximate or site.formula, number, hidden) for number, site in enumerate(sites)
+    )
     _drop_unused_functions(model)
-    proto: onnx.ModelProto = ir.to_proto(model) if raise_first or goal == old else opsets.converted(model, goal, loaded)
+    proto: onnx.ModelProto = ir.to_proto(model) if goal == old else opsets.converted(model, goal, loaded)
+    if hidden:
+        opsets.uncover(proto.graph)
     if form == "function" and proto.ir_version < 8:
         proto.ir_version = 8
     opsets.tidy(proto, loaded.model)
@@ -179,12 +185,14 @@ def rewrite_file(
     return done
 
 
-def _replace(model: Any, site: Site, form: str, formula: str, number: int) -> Change:
+def _replace(model: Any, site: Site, form: str, formula: str, number: int, hidden: bool) -> Change:
     ir: Any = require("onnx_ir")
     dtype = dtype_of(model, site)
     if dtype is None:
         raise ValueError(f"path_or_model: {site.entry.name!r} in {site.scope}, a GELU's input, has no type")
     made = _snippet(model, site, form, formula, dtype, number)
+    if hidden:
+        opsets.cover(made)
     graph = site.nodes[0].graph
     last = max(site.nodes, key=graph.index) if len(site.nodes) > 1 else site.nodes[0]
     entry, result = made.inputs[0], made.outputs[0]
@@ -208,9 +216,9 @@ def _replace(model: Any, site: Site, form: str, formula: str, number: int) -> Ch
         model.graph.opset_imports.setdefault(forms.LOCAL, 1)
     elif form == "contrib":
         model.graph.opset_imports.setdefault(forms.CONTRIB, 1)
-    for key in ("", forms.LOCAL if form == "function" else forms.CONTRIB if form == "contrib" else ""):
-        if hasattr(graph, "opset_imports") and key not in graph.opset_imports:
-            graph.opset_imports[key] = model.graph.opset_imports.get(key, 1)
+    inner = getattr(graph, "opset_imports", {})
+    for domain in {n.domain for n in added} - set(inner):  # a function imports for itself
+        inner[domain] = 1
     return Change(site.scope, str(site.entry.name), str(name), site.formula, formula, removed, labels, kept)
 
 
@@ -270,7 +278,7 @@ def _remove_dead(site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
                 waiting.append(producer)
             elif value.is_initializer() and not value.is_graph_input() and not value.is_graph_output():
                 value.graph.initializers.pop(value.name)
-    return tuple(reversed(removed)), tuple(kept)
+    return tuple(reversed(removed)), tuple(reversed(kept))
 
 
 def _label(node: Any) -> str:

@@ -69,7 +69,12 @@ def find(model: Any) -> list[Site]:
 def _scopes(model: Any) -> Iterator[tuple[str, Any]]:
     yield from _with_subgraphs("main graph", model.graph)
     for function in model.functions.values():
-        yield from _with_subgraphs(f"function {function.domain}.{function.name}", function)
+        yield from _with_subgraphs(scope_of(function), function)
+
+
+def scope_of(function: Any) -> str:
+    """What `Site.scope` begins with for a site in a model-local function."""
+    return f"function {function.domain}.{function.name}"
 
 
 def _with_subgraphs(scope: str, graph: Any) -> Iterator[tuple[str, Any]]:
@@ -210,7 +215,8 @@ def _nearest(values: F64) -> tuple[str | None, float]:
     """The formula that the values are, and how far from it."""
     scale = np.maximum(1, np.abs(_GRID))
     with np.errstate(invalid="ignore"):
-        errors = {form: float(np.nan_to_num(np.abs(values - want) / scale, nan=np.inf).max()) for form, want in _WANTED.items()}
+        off = {form: np.nan_to_num(np.abs(values - want) / scale, nan=np.inf) for form, want in _WANTED.items()}
+    errors = {form: float(error.max()) for form, error in off.items()}
     best = min(errors, key=lambda form: errors[form])
     second = min(error for form, error in errors.items() if form != best)
     if errors[best] <= _CLOSE or (errors[best] <= _ROUNDED and errors[best] < _CLEARLY * second):
@@ -225,9 +231,23 @@ def _remarks(site: Site) -> list[str]:
     inside = {id(n) for n in site.nodes}
     for node in site.nodes:
         value = node.outputs[0]
-        if value is not site.output and (value.is_graph_output() or any(id(u.node) not in inside for u in value.uses())):
+        elsewhere = value.is_graph_output() or any(id(use.node) not in inside for use in value.uses())
+        if value is not site.output and elsewhere:
             out.append(f"{value.name!r}, inside of it, is used elsewhere")
-        for operand in node.inputs:
-            if operand is not None and operand.is_initializer() and operand.is_graph_input():
-                out.append(f"the constant {operand.name!r} is an input with a default, which a caller may override")
+        for stored in _stored(node, inside):
+            if stored.is_graph_input():
+                out.append(f"the constant {stored.name!r} is an input with a default, which a caller may override")
     return list(dict.fromkeys(out))
+
+
+def _stored(node: Any, inside: set[int]) -> Iterator[Any]:
+    """The initialisers that a node's scalars come from."""
+    waiting = list(elementwise.operands(node))
+    while waiting:
+        value = waiting.pop()
+        maker = value.producer()
+        if maker is None and value.is_initializer():
+            yield value
+        elif maker is not None and id(maker) not in inside and elementwise.known(maker):
+            inside = inside | {id(maker)}
+            waiting += elementwise.operands(maker)

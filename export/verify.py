@@ -133,6 +133,10 @@ def check(
     alone = activation.examine(model, loaded.folder, formula, form, dtype)
     failures += alone.failures
     remarks = list(alone.remarks)
+    if not compared.finite:
+        remarks.append(
+            "the weights hold nan or infinities: of the outputs it was only checked that none is a number that shouldn't be"
+        )
     if compared.untold and not alone.sites:
         remarks.append(f"the outputs alone can't tell {formula!r} from {' and '.join(map(repr, compared.untold))}")
     if used is None and compared.failures:
