@@ -9,7 +9,8 @@ SOURCES := $(filter-out gelu_fast/cpu/ufuncs.c,$(SOURCES))
 DEPS := $(VENV)/.deps
 BUILD := $(VENV)/.build-$(FILES)
 
-.PHONY: demo test bench bench-full bench-ffn bench-torch accuracy accuracy-exhaustive test-aarch64 lint setup clean
+.PHONY: demo test bench bench-full bench-ffn bench-torch accuracy accuracy-exhaustive test-aarch64 test-deploy deploy-facts \
+  lint setup clean
 setup: $(BUILD)
 
 $(DEPS): pyproject.toml constraints.txt
@@ -59,6 +60,15 @@ test-aarch64: $(BUILD)
 	@command -v aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null || \
 	  { echo "needs: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"; exit 2; }
 	$(BIN)/pytest tests/test_aarch64.py
+
+# Exported files in onnxruntime 1.17.3, 1.20.1, the newest, node, WebAssembly and Chromium; installs those in .deploy/.
+test-deploy: $(BUILD)
+	bash tests/deploy/setup.sh
+	GELU_FAST_DEPLOY=1 $(BIN)/pytest tests/test_deploy.py -rP
+
+# What each of them reads, has kernels for and fuses, as JSON: the facts of export/targets.py.
+deploy-facts: $(BUILD)
+	@$(BIN)/python tests/deploy/probe.py
 
 lint: $(BUILD)
 	$(BIN)/ruff check .
