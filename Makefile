@@ -21,6 +21,8 @@ $(DEPS): pyproject.toml constraints.txt
 	print('\n'.join(r for r in flat(list(o.values())) + p['project']['dependencies'] if not r.startswith('gelu-fast')))" \
 	> $(VENV)/requirements.txt
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements.txt
+	# Its Mlp alone is used in tests; torchvision, which it asks for, doesn't load beside a torch of another build.
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps timm
 	touch $@
 
 $(BUILD): $(DEPS) $(SOURCES)

@@ -95,9 +95,10 @@ class FeedForward:
         Parameters
         ----------
         module : torch.nn.Module
-            Two ``nn.Linear`` with an ``nn.GELU`` between them (under any names; dropout between them counts as the
-            identity), Hugging Face's GPT-2 MLP (``Conv1D``), or one of its BERT layers, whose ``intermediate.dense``
-            and ``output.dense`` are taken; LayerNorm and the residual stay outside.
+            Two ``nn.Linear`` with a GELU between them (under any names; dropout between them counts as the identity),
+            timm's Mlp, Hugging Face's GPT-2 MLP (``Conv1D``), or one of its BERT layers or a pair ``(BertIntermediate,
+            BertOutput)``, of which ``intermediate.dense`` and ``output.dense`` are taken; LayerNorm and the residual
+            stay outside. A module with its own ``forward`` is run once in eval mode.
 
         Returns
         -------
@@ -107,7 +108,7 @@ class FeedForward:
         Raises
         ------
         ValueError
-            If the module is another, or has another activation.
+            If the module is another, has another activation, or computes more in ``forward`` (a residual, a scale).
         """
         from .ffn_sources import from_torch
 
@@ -130,7 +131,7 @@ class FeedForward:
         Raises
         ------
         ValueError
-            If the layers are others, or the activation is another.
+            If the layers are others, the activation is another, or the model's graph is no plain sequence.
         """
         from .ffn_sources import from_keras
 
@@ -248,7 +249,7 @@ class FeedForward:
             dz = geglu_backward(dh, z, self.approximate)
             return geglu(z, self.approximate), dz, dz.sum(0, dtype=np.float64)
         if self.b1 is None:
-            return gelu(z, self.approximate), gelu_backward(dh, z, self.approximate), np.zeros(z.shape[1])
+            return gelu(z, self.approximate), gelu_backward(dh, z, self.approximate), np.zeros(z.shape[1], np.float64)
         dz, sums = bias_gelu_backward(dh, z, self.b1, self.approximate)
         return bias_gelu(z, self.b1, self.approximate, out=z), dz, sums
 

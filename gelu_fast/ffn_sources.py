@@ -1,7 +1,8 @@
-"""The weights and the formula of a feed-forward block in a PyTorch module or a Keras model.
+"""The weights and the formula of a feed-forward block in a PyTorch module or a Keras model, for `FeedForward`.
 
 Neither library is imported here: whoever passes a module has imported it. An activation is known by its values, not by
-its name: every library, and every release, has its own names.
+its name: every library, and every release, has its own names. What a block looks like in each library stands in
+`torch_parts` and `keras_parts`, which `gelu_fast.export` reads its sources with too.
 """
 
 from __future__ import annotations
@@ -22,85 +23,58 @@ _GRID = np.linspace(-6, 6, 121, dtype=np.float32)
 
 def from_torch(module: Any) -> dict[str, Any]:
     """The arguments of `FeedForward` for a module; see `FeedForward.from_torch`."""
+    from .torch_parts import check_claims, dense_weights, find_parts, is_bert_pair
+
     torch: Any = sys.modules.get("torch")
-    if torch is None or not isinstance(module, torch.nn.Module):
+    if torch is None or not (isinstance(module, torch.nn.Module) or is_bert_pair(module, torch)):
         raise ValueError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
-    first, activation, second = _torch_parts(module, torch.nn)
+    found = find_parts(module, torch, "module")
+    if len(found.parts) != 1:
+        raise ValueError(f"module: expected one feed-forward block, got {len(found.parts)} in a row")
 
-    def run(x: np.ndarray[Any, Any]) -> Any:
-        with torch.no_grad():
-            return activation(torch.from_numpy(x)).detach().cpu().numpy()
-
-    name = type(activation).__name__
-    w1, b1 = _torch_weights(first, torch)
-    w2, b2 = _torch_weights(second, torch)
-    return {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "approximate": _formula(run, f"module: {name}")}
-
-
-def _torch_parts(module: Any, nn: Any) -> tuple[Any, Any, Any]:
-    """(first dense layer, activation, second dense layer)"""
-    children = dict(module.named_children())
-    if {"intermediate", "output"} <= children.keys() and hasattr(children["intermediate"], "dense"):
-        inner = children["intermediate"]  # BERT, ViT and their kin; the residual and LayerNorm are in `output`
-        parts = inner.dense, getattr(inner, "intermediate_act_fn", None), getattr(children["output"], "dense", None)
-        if all(callable(p) for p in parts):
-            return parts
-    kept = {name: c for name, c in children.items() if not isinstance(c, nn.Dropout | nn.Identity)}
-    dense = {name: c for name, c in kept.items() if _is_dense(c, nn)}
-    others = [c for name, c in kept.items() if name not in dense]
-    if len(dense) == 2 and len(others) == 1 and not list(others[0].parameters()):
-        for pair in (("fc1", "fc2"), ("c_fc", "c_proj"), tuple(dense)):  # by name where the name tells the order
-            if set(pair) == dense.keys():
-                return dense[pair[0]], others[0], dense[pair[1]]
-    got = ", ".join(f"{name}={type(c).__name__}" for name, c in children.items()) or "no children"
-    raise ValueError(f"module: expected two dense layers and a GELU between them; {type(module).__name__} has {got}")
-
-
-def _is_dense(layer: Any, nn: Any) -> bool:
-    return isinstance(layer, nn.Linear) or (type(layer).__name__ == "Conv1D" and getattr(layer.weight, "ndim", 0) == 2)
-
-
-def _torch_weights(layer: Any, torch: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
-    def array(tensor: Any) -> Any:
-        tensor = tensor.detach().cpu()
-        return (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()).numpy().copy()
-
-    weight = array(layer.weight)
-    return weight.T if isinstance(layer, torch.nn.Linear) else weight, None if layer.bias is None else array(layer.bias)
+    parts = found.parts[0]
+    arguments: dict[str, Any] = {"approximate": parts.formula("module")}
+    for k, layer in enumerate((parts.first, parts.second), 1):
+        weight, bias, transposed = dense_weights(layer, torch)
+        w = _wide(tensor_array(weight)).copy()
+        arguments[f"w{k}"], arguments[f"b{k}"] = w.T if transposed else w, None
+        if bias is not None:
+            arguments[f"b{k}"] = _wide(tensor_array(bias)).copy()
+    check_claims(found, torch, "module")
+    return arguments
 
 
 def from_keras(model: Any) -> dict[str, Any]:
     """The arguments of `FeedForward` for a model or layers; see `FeedForward.from_keras`."""
+    from .keras_parts import check_model, find_parts
+
     keras: Any = sys.modules.get("keras")
     if keras is None:
         raise ValueError(f"model: expected a keras.Model or a sequence of layers, got {type(model).__name__}")
-    layers = list(getattr(model, "layers", None) or (model if isinstance(model, list | tuple) else []))
-    idle = (keras.layers.InputLayer, keras.layers.Dropout, keras.layers.Identity)
-    kept = [layer for layer in layers if not isinstance(layer, idle)]
-    dense = [layer for layer in kept if isinstance(layer, keras.layers.Dense)]
-    between = [layer for layer in kept if layer not in dense]
-    names = ", ".join(type(layer).__name__ for layer in layers) or type(model).__name__
-    expected = f"model: expected Dense, a GELU in it or after it, Dense; got {names}"
-    if len(dense) != 2 or kept[0] is not dense[0] or kept[-1] is not dense[1] or len(between) > 1:
-        raise ValueError(expected)
-    linear = keras.activations.linear
-    if dense[1].activation is not linear or bool(between) != (dense[0].activation is linear):
-        raise ValueError(f"{expected}, whose activations are not those of such a block")
-    activation = between[0] if between else dense[0].activation
-    ops = keras.ops
+    found = find_parts(model, keras, "model")
+    if len(found) != 1:
+        raise ValueError(f"model: expected one feed-forward block, got {len(found)} in a row")
 
-    def run(x: np.ndarray[Any, Any]) -> Any:
-        return ops.convert_to_numpy(activation(ops.convert_to_tensor(x)))
+    arguments = {name: a if a is None else _wide(a) for name, a in found[0].weights("model").items()}
+    check_model(model, found, keras, "model")
+    return {"approximate": found[0].formula("model"), **arguments}
 
-    def array(variable: Any) -> Any:
-        found = np.array(ops.convert_to_numpy(variable))
-        return found if found.dtype in (np.float32, np.float64) else found.astype(np.float32)
 
-    label = getattr(activation, "name", None) or activation.__name__
-    out: dict[str, Any] = {"approximate": _formula(run, f"model: {label}")}
-    for k, layer in enumerate(dense, 1):
-        out[f"w{k}"], out[f"b{k}"] = array(layer.kernel), array(layer.bias) if layer.use_bias else None
-    return out
+def tensor_array(tensor: Any) -> np.ndarray[Any, Any]:
+    """A torch.Tensor's values, sharing its memory where it can; bfloat16 needs ml_dtypes, or becomes float32."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype is not sys.modules["torch"].bfloat16:
+        return np.asarray(tensor.numpy())
+    try:
+        import ml_dtypes
+    except ImportError:  # NumPy alone has no such dtype; float32 holds every value
+        return np.asarray(tensor.float().numpy())
+    return np.asarray(tensor.contiguous().view(sys.modules["torch"].int16).numpy().view(ml_dtypes.bfloat16))
+
+
+def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """FeedForward takes float32 and float64."""
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
 
 
 def which_form(run: Callable[[np.ndarray[Any, Any]], Any]) -> str | None:
@@ -113,7 +87,8 @@ def which_form(run: Callable[[np.ndarray[Any, Any]], Any]) -> str | None:
     return None
 
 
-def _formula(run: Callable[[np.ndarray[Any, Any]], Any], label: str) -> str:
+def formula_of(run: Callable[[np.ndarray[Any, Any]], Any], label: str) -> str:
+    """As `which_form`; ValueError beginning with `label` if it is none, or if `run` fails."""
     try:
         form = which_form(run)
     except Exception as error:  # whatever another library's activation raises

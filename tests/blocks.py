@@ -1,5 +1,7 @@
 """Blocks that several test modules export: arrays with PyTorch's initial distribution, and the module people write."""
 
+import math
+
 import numpy as np
 import torch
 from torch import nn
@@ -37,3 +39,27 @@ def torch_block(*args, **kwargs):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return FeedForwardBlock(*args, **kwargs)
+
+
+def gelu64(x, form):
+    """GELU of a float64 array from the C library's erfc, tanh and exp alone."""
+    scalar = {
+        "none": lambda v: v / 2 * math.erfc(-v / math.sqrt(2)),
+        "tanh": lambda v: v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
+        "quick": lambda v: v / (1 + math.exp(-1.702 * v)),
+    }[form]
+    return np.vectorize(scalar, otypes=[np.float64])(np.asarray(x, np.float64))
+
+
+def run64(x, blocks, form):
+    """Blocks (w1, b1, w2, b2), or with these attributes, one after the other in float64."""
+    x = np.asarray(x, np.float64)
+    for block in blocks:
+        given = block if isinstance(block, tuple) else [getattr(block, name) for name in NAMES]
+        w1, b1, w2, b2 = (0.0 if a is None else np.asarray(a).astype(np.float64) for a in given)
+        x = gelu64(x @ w1 + b1, form) @ w2 + b2
+    return x
+
+
+def rows(width, count=5, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, width))

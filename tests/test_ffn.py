@@ -196,33 +196,3 @@ def test_from_hugging_face():
     with torch.no_grad():
         want = bert.output.dense(bert.intermediate(torch.from_numpy(x))).numpy()
     np.testing.assert_allclose(ff(x), want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # Keras's own
-def test_from_keras():
-    keras = pytest.importorskip("keras")
-    dense = keras.layers.Dense
-    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
-
-    def tanh(t):
-        return keras.activations.gelu(t, approximate=True)
-
-    models = {
-        "none": [keras.Input((6,)), dense(9, "gelu"), keras.layers.Dropout(0.5), dense(5)],
-        "tanh": [keras.Input((6,)), dense(9, use_bias=False), keras.layers.Activation(tanh), dense(5)],
-    }
-    for form, layers in models.items():
-        model = keras.Sequential(layers)
-        for layer in model.layers:
-            if isinstance(layer, dense) and layer.use_bias:
-                layer.bias.assign(np.random.default_rng(1).standard_normal(layer.units))
-        ff = gf.FeedForward.from_keras(model)
-        assert ff.approximate == form
-        want = keras.ops.convert_to_numpy(model(x, training=False))
-        np.testing.assert_allclose(ff(x), want, rtol=1e-5, atol=1e-5)
-    for bad in ([dense(3), dense(3)], [dense(3, "gelu"), dense(3, "relu")], [dense(3, "gelu")], 3):
-        with pytest.raises(ValueError, match="model: expected"):
-            gf.FeedForward.from_keras(bad)
-    relu = keras.Sequential([keras.Input((6,)), dense(9, "relu"), dense(5)])
-    with pytest.raises(ValueError, match="model: relu is no GELU"):
-        gf.FeedForward.from_keras(relu)

@@ -151,7 +151,7 @@ def test_two_at_once_to_one_path(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not sys.platform.startswith("linux"), reason="mounts a tmpfs: needs root, Linux")
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="mounts a tmpfs: needs Linux and root")
 @pytest.mark.parametrize("external", [False, True])
 def test_a_full_disk(tmp_path, external):
     small = tmp_path / "small"
