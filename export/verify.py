@@ -135,7 +135,7 @@ def check(
     remarks = list(alone.remarks)
     if not compared.finite:
         remarks.append(
-            "the weights hold nan or infinities: of the outputs it was only checked that none is a number that shouldn't be"
+            "the weights hold nan or infinities: of the outputs only that none is a number by mistake was checked"
         )
     if compared.untold and not alone.sites:
         remarks.append(f"the outputs alone can't tell {formula!r} from {' and '.join(map(repr, compared.untold))}")
