@@ -1,15 +1,19 @@
 """gelu_fast.cuda on a GPU: are the answers right, and how near to a device copy does it come? With torch beside it.
 
-    python benchmarks/cuda.py [--megabytes 512] [--check-only]
+    python benchmarks/cuda.py [--megabytes 512] [--check-only] [--small]
 
-Needs the `cuda` extra and a GPU, and says so where there is none (exit code 2); torch with CUDA is optional. GB/s count
-every byte that must be read or written, once. Target: 0.9 of the copy for float32 and bfloat16.
+Needs the `cuda` extra and a GPU, and says so where there is none (exit code 2); torch with CUDA is optional. First the
+errors (cuda_accuracy.py), in ULP; if all are within bounds, GB/s, which count every byte that must be read or written,
+once (target: 0.9 of the copy for float32 and bfloat16), and what a call costs beside its kernel. In numba.cuda's
+simulator (NUMBA_ENABLE_CUDASIM=1, with --small) the errors alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,80 +24,20 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 import numpy as np  # noqa: E402
 
 import gelu_fast as gf  # noqa: E402
-from gelu_fast.bounds import MISROUNDED, NEAR_ROOT  # noqa: E402
 
 FORMS = ("none", "tanh", "quick")
 # torch 2's `gelu` has no quick form.
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-ROOTS = (-0.7517915, -0.7524614, -0.7511605, -2**0.5, 2**0.5, -1.4185, 1.4185, -1.40973, 1.40973)  # of the derivatives
 
 
-def samples(n: int, seed: int = 0) -> Any:
-    """float64: ordinary values, values near the roots, all magnitudes, and the specials."""
-    rng = np.random.default_rng(seed)
-    parts = [rng.standard_normal(n // 2) * 3, rng.uniform(-40, 40, n // 4),
-             np.exp2(rng.uniform(-149, 127, n // 8)) * rng.choice([-1, 1], n // 8),
-             rng.choice(ROOTS, n // 8) + rng.uniform(-0.02, 0.02, n // 8),
-             [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45]]  # fmt: skip
-    return np.concatenate(parts)
-
-
-def check() -> bool:
-    """Values on the GPU against the CPU's in float64, all inputs of the 16-bit types; prints what it finds."""
-    from numba import cuda
-
-    fine = True
-    for function in ("gelu", "gelu_grad", "gelu_grad2"):
-        ours, cpu = getattr(gf.cuda, function), getattr(gf, function)
-        for form in FORMS:
-            worst = []
-            for dtype in ("float32", "float64"):
-                x = samples(1 << 22 if dtype == "float32" else 1 << 20).astype(dtype)
-                got = ours(cuda.to_device(x), form).copy_to_host().astype(np.float64)
-                exact = cpu(x.astype(np.float64), form)
-                with np.errstate(all="ignore"):
-                    unit = np.spacing(np.abs(exact).astype(dtype)).astype(np.float64)
-                    error = np.abs(got - exact)
-                    ulp = np.where((got == exact) | (np.isnan(got) & np.isnan(exact)), 0, error / unit)
-                away = np.min([np.abs(x - root) for root in ROOTS], axis=0) > NEAR_ROOT
-                bound, absolute = (2.0, 2.0**-26) if dtype == "float32" else (4.0, 2.0**-53)  # float64: the CPU's too
-                away |= (ulp <= bound) | (function == "gelu")
-                near = float(np.max(np.where(away, 0, error)))
-                top = float(np.nanmax(np.where(away, ulp, 0)))
-                good = top <= bound and near <= absolute and np.array_equal(np.isnan(got), np.isnan(exact))
-                good = good and np.array_equal(np.signbit(got[got == 0]), np.signbit(exact[got == 0]))
-                fine &= good
-                worst.append(f"{dtype} {top:.2f} ULP, {near:.1e} near a root{'' if good else ' WRONG'}")
-            for dtype in ("float16", "bfloat16"):
-                bits = np.arange(65536, dtype=np.uint16)
-                x = bits.view(np.float16) if dtype == "float16" else bits
-                wide = x.astype(np.float64) if dtype == "float16" else from_bfloat16(bits)
-                got = ours(cuda.to_device(x), form).copy_to_host()
-                exact = cpu(wide, form)
-                with np.errstate(over="ignore"):
-                    right = exact.astype(np.float16).view(np.uint16) if dtype == "float16" else to_bfloat16(exact)
-                wrong = int(np.sum((got.view(np.uint16) != right) & ~np.isnan(wide)))
-                good = wrong <= MISROUNDED[function, dtype]
-                fine &= good
-                worst.append(f"{dtype} {wrong} misrounded{'' if good else ' WRONG'}")
-            print(f"{function:10} {form:5} {'; '.join(worst)}", flush=True)
-    return fine
-
-
-def from_bfloat16(bits: Any) -> Any:
-    with np.errstate(invalid="ignore"):  # signalling nan
-        return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-
-
-def to_bfloat16(x: Any) -> Any:
-    """float64 rounded to bfloat16 once, by way of float32 rounded to odd."""
-    with np.errstate(all="ignore"):
-        near = x.astype(np.float32)
-    bits = near.view(np.uint32).copy()
-    inexact = np.isfinite(x) & (near.astype(np.float64) != x) & (bits & 1 == 0)
-    away = np.abs(near.astype(np.float64)) < np.abs(x)
-    bits = np.where(inexact, np.where(away, bits + 1, bits - 1), bits).astype(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+def accuracy() -> Any:
+    """The module cuda_accuracy.py, from a folder that is not in the path."""
+    spec = importlib.util.spec_from_file_location("cuda_accuracy", Path(__file__).with_name("cuda_accuracy.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def seconds(call: Callable[[], Any], repeats: int = 7) -> float:
@@ -162,9 +106,12 @@ def measure(megabytes: int) -> None:
             ]  # fmt: skip
         added = (lambda x=x, b=bias: gelu(x + b)) if torch else None
         gated = (lambda x=whole: torch.mul(x[:, : columns // 2], gelu(x[:, columns // 2 :]))) if torch else None
+        stepped = (lambda x=x, b=bias, dy=dy: aten.gelu_backward(dy, x + b).sum(0)) if torch else None
         rows += [
             ("bias_gelu none", lambda x=x, b=bias, o=out: gf.cuda.bias_gelu(x, b, out=o), 2, added),
             ("geglu none", lambda x=whole, o=half: gf.cuda.geglu(x, out=o), 1.5, gated),
+            ("bias_gelu_backward", lambda x=x, b=bias, dy=dy: gf.cuda.bias_gelu_backward(dy, x, b), 3, stepped),
+            ("geglu_backward none", lambda x=whole, h=half, o=out: gf.cuda.geglu_backward(h, x, out=o), 2.5, None),
         ]
         for what, call, passes, peer in rows:
             speed = passes * total / seconds(call)
@@ -175,24 +122,48 @@ def measure(megabytes: int) -> None:
             print(line, flush=True)
 
 
+def call_cost(calls: int = 2000) -> None:
+    """What Python and the driver take for a call, on so few numbers that the GPU never has to be waited for."""
+    from numba import cuda
+
+    x = cuda.to_device(np.ones(1024, np.float32))
+    out = cuda.device_array_like(x)
+    calls_of = {"gelu": lambda: gf.cuda.gelu(x, out=out), "gelu_backward": lambda: gf.cuda.gelu_backward(x, x, out=out)}
+    for name, call in calls_of.items():
+        call()
+        cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        print(f"a call of {name}: {(time.perf_counter() - start) / calls * 1e6:.0f} us on the host")
+        cuda.synchronize()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=512, help="size of an array")
-    parser.add_argument("--check-only", action="store_true")
+    parser.add_argument("--check-only", action="store_true", help="time nothing")
+    parser.add_argument("--small", action="store_true", help="few inputs, for the simulator")
     options = parser.parse_args()
     try:
         from gelu_fast.cuda.driver import check as find
+        from gelu_fast.cuda.driver import is_simulator
 
         cuda = find()
     except (ImportError, RuntimeError) as error:
         print(f"no GPU to measure: {error}", file=sys.stderr)
         return 2
-    print(f"{cuda.get_current_device().name}; numba-cuda {__import__('numba_cuda').__version__}")
-    if not check():
+    name = "the simulator" if is_simulator() else cuda.get_current_device().name
+    print(f"{name}; numba-cuda {__import__('numba_cuda').__version__}")
+    checks = accuracy()
+    fine = checks.accuracy(*((512, 331) if options.small else (1 << 22, 1)))
+    fine &= checks.fused(*((11, 24) if options.small else (8191, 2048)))
+    if not fine:
         print("wrong answers: nothing is timed", file=sys.stderr)
         return 1
-    if not options.check_only:
+    if not options.check_only and not is_simulator():
         measure(options.megabytes)
+        call_cost()
     return 0
 
 

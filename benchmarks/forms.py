@@ -42,10 +42,9 @@ def write_models(folder: Path, target: str, dtypes: list[str]) -> dict[str, dict
                 files = {}
                 for form in targets.available(target, formula, dtype, rank):
                     path = folder / f"{dtype}-{formula}-{rank}-{form}.onnx"
-                    export_ffn(
-                        random_block(FEATURES, HIDDEN, 0), path, approximate=formula, target=target, form=form, dtype=dtype,
-                        dims=("batch", "seq")[: rank - 1], verify=False,
-                    )  # fmt: skip
+                    options = {"approximate": formula, "target": target, "form": form, "dtype": dtype}
+                    dims = ("batch", "seq")[: rank - 1]
+                    export_ffn(random_block(FEATURES, HIDDEN, 0), path, dims=dims, verify=False, **options)
                     files[form] = str(path)
                 groups[f"{dtype} {formula} {rank}"] = {"rank": rank, "files": files}
     return groups

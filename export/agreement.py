@@ -53,7 +53,9 @@ def compare_models(original: Loaded, made: onnx.ModelProto, *, changed: bool = F
     changed: the formula was changed on purpose, so the results may differ as formulas do.
     """
     inputs = [_inputs(original.model, size, seed) for size in _BATCHES]
-    largest, by, reasons = None, [], []
+    largest: float | None = None
+    by: list[str] = []
+    reasons: list[str] = []
     folder = None if original.folder is None else str(original.folder)
     for name, run in _runners(folder):
         try:

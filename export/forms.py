@@ -34,7 +34,8 @@ _NOTHING = {"float64": {"tanh": 22.0, "quick": 444.0}, "float32": {"tanh": 11.5,
 
 def element_type(dtype: str) -> int:
     """TensorProto's number of a dtype's name."""
-    return int(getattr(require("onnx").TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())))
+    name = {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())
+    return int(getattr(require("onnx").TensorProto, name))
 
 
 class Nodes:
@@ -156,7 +157,8 @@ def _primitive_exact(n: Nodes, x: str, y: str, full: bool) -> None:
 
     full: the result is float64, not narrowed afterwards.
     """
-    table: dict[str, Any] = coefficients.JIT["f64"]["mills"] if full else coefficients.JIT["f32"]["rise"]
+    tables: dict[str, dict[str, Any]] = coefficients.JIT
+    table = tables["f64"]["mills"] if full else tables["f32"]["rise"]
     bound: dict[Any, Any] = coefficients.F64_TABLES if full else coefficients.F32_TABLES
     t_max = float.fromhex(bound["none", 0]["t_max"])
     # Min may lose a nan, and onnxruntime's Where the sign of a zero; `positive`, a product, keeps both.

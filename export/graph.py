@@ -171,7 +171,8 @@ def activations(model: onnx.ModelProto) -> list[tuple[str, str]]:
         return []
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     labels = [name.removesuffix("hidden") for name in names if name == "hidden" or name.endswith(".hidden")]
-    return [(f"{p}hidden", f"{p}activated") for p in sorted(labels, key=lambda p: (len(p), p)) if f"{p}activated" in names]
+    labels = [label for label in labels if f"{label}activated" in names]
+    return [(f"{p}hidden", f"{p}activated") for p in sorted(labels, key=lambda p: (len(p), p))]
 
 
 def check_model(model: Any) -> None:

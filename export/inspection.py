@@ -117,7 +117,8 @@ def to_ir(loaded: Any) -> Any:
 
 
 def _typed(proto: Any) -> bool:
-    told = {v.name for v in proto.graph.value_info} | {v.name for v in proto.graph.input} | {v.name for v in proto.graph.output}
+    graph = proto.graph
+    told = {value.name for part in (graph.value_info, graph.input, graph.output) for value in part}
     return all(name in told for node in proto.graph.node for name in node.output if name)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gelu_fast.export.lazy import require
 from gelu_fast.export.quantize_data import Feed
-from gelu_fast.export.quantize_graph import add_types, copied
+from gelu_fast.export.quantize_graph import GELUS, add_types, copied
 from gelu_fast.export.quantize_report import Errors
 from gelu_fast.export.runtime import PROVIDER
 
@@ -72,7 +72,7 @@ def operators(path: Path, feed: Feed) -> tuple[str, ...]:
 
 
 def overflowing(model: Any, feed: Feed, limit: float) -> list[str]:
-    """Tensors of a float model that pass `limit` on the way, a sentence each.
+    """Results of products and GELUs of a float model that pass `limit`, and its outputs, a sentence each.
 
     In float16 they are infinite on hardware that computes in it. onnxruntime's CPU provider computes in float32 between
     Casts and leaves out those that it put in, so that running the converted model doesn't show it.
@@ -80,8 +80,10 @@ def overflowing(model: Any, feed: Feed, limit: float) -> list[str]:
     copy = copied(model)
     add_types(copy)
     float32 = require("onnx").TensorProto.FLOAT
-    there = {value.name for value in copy.graph.output}
-    inner = [v for v in copy.graph.value_info if v.type.tensor_type.elem_type == float32 and v.name not in there]
+    # Not every tensor: a mask's -3.4e38 is meant, and does as well at -65504.
+    made = {name for node in copy.graph.node if node.op_type in ("MatMul", "Gemm", *GELUS) for name in node.output}
+    made -= {value.name for value in copy.graph.output}
+    inner = [v for v in copy.graph.value_info if v.type.tensor_type.elem_type == float32 and v.name in made]
     copy.graph.output.extend(inner)
     with tempfile.TemporaryDirectory(prefix="gelu-fast-") as folder:
         path = Path(folder) / "all.onnx"

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from gelu_fast.export.lazy import require
+from gelu_fast.export.loading import tensors
 from gelu_fast.export.quantize_data import Feed
 from gelu_fast.export.quantize_graph import GELUS, add_types, copied, drop_unused, name_nodes, replace_nodes, sort_nodes
 from gelu_fast.export.quantize_prepare import Prepared
@@ -90,36 +91,47 @@ def run(
     -------
     onnx.ModelProto
     """
-    onnx: Any = require("onnx")
     model = copied(prepared.model)
     model.metadata_props.add(key=_PRE_PROCESSED[0], value=_PRE_PROCESSED[1])
+    with _refusals():
+        result = _quantised(method, model, prepared, feeds, folder, reduce_range, progress)
+    _tie(result, prepared.copies)
+    return result
+
+
+def _quantised(
+    method: str,
+    model: Any,
+    prepared: Prepared,
+    feeds: list[Feed] | None,
+    folder: Path,
+    reduce_range: bool,
+    progress: bool,
+) -> Any:
     if method == "int4":
         module: Any = require("onnxruntime.quantization.matmul_nbits_quantizer")
         quantizer = module.MatMulNBitsQuantizer(
             model, bits=4, block_size=BLOCK, accuracy_level=ACCURACY_LEVEL, nodes_to_exclude=prepared.excluded
         )
         quantizer.process()
-        result = quantizer.model.model
+        return quantizer.model.model
+    tools: Any = require("onnxruntime.quantization")
+    temporary = folder / "quantised.onnx"
+    options = {
+        "nodes_to_quantize": [use.node.name for use in prepared.uses],
+        "per_channel": method.endswith("per-channel"),
+        "reduce_range": reduce_range,
+        "weight_type": tools.QuantType.QInt8,
+    }
+    if method.startswith("static"):
+        extra = {"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]}
+        with _reader(tools.CalibrationDataReader, feeds or [], progress) as reader:
+            options |= {"activation_type": tools.QuantType.QUInt8, "extra_options": extra}
+            tools.quantize_static(model, temporary, reader, op_types_to_quantize=["MatMul", "Gemm"], **options)
     else:
-        tools: Any = require("onnxruntime.quantization")
-        temporary = folder / "quantised.onnx"
-        options = {
-            "nodes_to_quantize": [use.node.name for use in prepared.uses],
-            "per_channel": method.endswith("per-channel"),
-            "reduce_range": reduce_range,
-            "weight_type": tools.QuantType.QInt8,
-        }
-        if method.startswith("static"):
-            extra = {"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]}
-            with _reader(tools.CalibrationDataReader, feeds or [], progress) as reader:
-                options |= {"activation_type": tools.QuantType.QUInt8, "extra_options": extra}
-                tools.quantize_static(model, temporary, reader, op_types_to_quantize=["MatMul", "Gemm"], **options)
-        else:
-            tools.quantize_dynamic(model, temporary, op_types_to_quantize=["MatMul"], **options)
-        result = onnx.load(temporary)
-        temporary.unlink()
-    _drop_repeated(result)
-    _tie(result, prepared.copies)
+        tools.quantize_dynamic(model, temporary, op_types_to_quantize=["MatMul"], **options)
+    result = require("onnx").load(temporary)
+    temporary.unlink()
     return result
 
 
@@ -140,9 +152,10 @@ def to_float16(model: Any, keep_io_types: bool) -> tuple[Any, list[str], list[st
     gelus = [node.name for node in model.graph.node if node.op_type in GELUS]
     blocked = [node.name for node in model.graph.node if node.op_type in converter.DEFAULT_OP_BLOCK_LIST]
     add_types(model)
-    result = converter.convert_float_to_float16(
-        model, keep_io_types=keep_io_types, node_block_list=gelus, disable_shape_infer=True
-    )
+    with _refusals():
+        result = converter.convert_float_to_float16(
+            model, keep_io_types=keep_io_types, node_block_list=[], disable_shape_infer=True
+        )
     return result, gelus + blocked, remarks
 
 
@@ -160,12 +173,28 @@ def restore(model: Any, original: Any, method: str) -> None:
     model.ClearField("metadata_props")
     model.metadata_props.extend(original.metadata_props)
     version = require("onnxruntime").__version__
+    form = [entry for entry in model.metadata_props if entry.key == "gelu_fast.form"]
+    if form and form[0].value == "function":  # its body now stands in the graph
+        form[0].value = "fusable"
     stated = {"gelu_fast.quantization": method, "gelu_fast.quantized_by": f"onnxruntime {version}"}
     for entry in list(model.metadata_props):
         if entry.key in stated:
             entry.value = stated.pop(entry.key)
     for key, value in stated.items():
         model.metadata_props.add(key=key, value=value)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:  # the tools raise whatever comes
+        version = require("onnxruntime").__version__
+        raise ValueError(
+            f"path: onnxruntime {version}'s quantiser doesn't take the model: {type(error).__name__}: {error}"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -195,30 +224,17 @@ def _reader(base: Any, feeds: list[Feed], progress: bool) -> Iterator[Any]:
         yield Reader()
 
 
-def _drop_repeated(model: Any) -> None:
-    """MatMulNBitsQuantizer stores a weight that two nodes share twice, under one name."""
-    seen: set[str] = set()
-    unique = []
-    for tensor in model.graph.initializer:
-        if tensor.name not in seen:
-            unique.append(copied(tensor))
-        seen.add(tensor.name)
-    if len(unique) < len(model.graph.initializer):
-        model.graph.ClearField("initializer")
-        model.graph.initializer.extend(unique)
-
-
 def _tie(model: Any, copies: dict[str, str]) -> None:
     """Replace a quantised weight that is another one's transpose by a Transpose of it."""
     onnx: Any = require("onnx")
-    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
     array = onnx.numpy_helper.to_array
     for copy, root in copies.items():
         parts = ("_quantized", "_scale", "_zero_point")
-        missing = [name + part for name in (copy, root) for part in parts if name + part not in tensors]
+        missing = [name + part for name in (copy, root) for part in parts if name + part not in held]
         if missing:
             raise ValueError(f"path: tensor {root!r} can't stay shared: onnxruntime left no {', '.join(missing)}")
-        mine, its = ([array(tensors[name + part]) for part in parts] for name in (copy, root))
+        mine, its = ([array(held[name + part]) for part in parts] for name in (copy, root))
         if not all(np.array_equal(a, b) for a, b in zip((mine[0].T, *mine[1:]), its, strict=True)):
             raise ValueError(
                 f"path: tensor {root!r} is shared, but onnxruntime scaled it differently for each use; untie=True "
@@ -235,7 +251,7 @@ def _tie(model: Any, copies: dict[str, str]) -> None:
         drop_unused(model.graph, {f"{copy}_scale", f"{copy}_zero_point"})
         index = next(i for i, tensor in enumerate(model.graph.initializer) if tensor.name == f"{copy}_quantized")
         del model.graph.initializer[index]
-        tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        held = {tensor.name: tensor for tensor in model.graph.initializer}
 
 
 def _constants_as_tensors(model: Any) -> None:
@@ -253,12 +269,20 @@ def _constants_as_tensors(model: Any) -> None:
 
 def _check_range(model: Any) -> list[str]:
     onnx: Any = require("onnx")
-    remarks, found = [], False
-    for tensor in model.graph.initializer:
+    remarks: list[str] = []
+    rounded: list[str] = []
+    found = False
+    for tensor in tensors(model):
         if tensor.data_type != onnx.TensorProto.FLOAT:
             continue
-        found = True
         array = np.abs(onnx.numpy_helper.to_array(tensor))
+        if array.size == 1:  # -3.4e38 in a mask, for instance, is as good as -65504
+            if not array.item() <= FLOAT16_LARGEST:
+                remarks.append(
+                    f"the constant {tensor.name} of size {array.item():.4g} becomes {FLOAT16_LARGEST:g} at most"
+                )
+            continue
+        found = True
         if not np.isfinite(array).all():
             raise ValueError(f"path: tensor {tensor.name!r} holds nan or infinities; expected finite weights")
         if (array > FLOAT16_LARGEST).any():
@@ -268,9 +292,10 @@ def _check_range(model: Any) -> list[str]:
             )
         small = int(((array > 0) & (array < 2.0**-14)).sum())
         if small:
-            remarks.append(
-                f"{tensor.name}: {small} of {array.size} values are below 6.1e-5, float16's normal range, and round"
-            )
+            rounded.append(f"{tensor.name}: {small} of {array.size} values")
+    if rounded:
+        more = f" and {len(rounded) - 4} more tensors" if len(rounded) > 4 else ""
+        remarks.append(f"below 6.1e-5, float16's normal range, and round more: {', '.join(rounded[:4])}{more}")
     if not found:
-        raise ValueError("path: no tensor of the main graph is float32, so there is nothing to convert to float16")
+        raise ValueError("path: no tensor is float32, so there is nothing to convert to float16")
     return remarks

@@ -24,18 +24,7 @@ from gelu_fast.export.quantize_graph import (
     replace_nodes,
 )
 from gelu_fast.export.quantize_report import KeptNode
-
-PRODUCTS = ("MatMul", "Gemm")
-
-
-@dataclass
-class Use:
-    """One product, as it stood in the model."""
-
-    node: Any
-    root: str
-    turned: bool
-    weight: str = ""  # the initialiser of the prepared model
+from gelu_fast.export.quantize_weights import PRODUCTS, Use, Weights, choose, lift_constants, other_users
 
 
 @dataclass
@@ -73,48 +62,6 @@ def inline(model: Any, steps: list[str]) -> Any:
     return require("onnx.inliner").inline_local_functions(model)
 
 
-class Weights:
-    """Which stored matrix a name stands for."""
-
-    def __init__(self, graph: Any) -> None:
-        fed = {value.name for value in graph.input}
-        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
-        self.overridable = fed & self.initializers.keys()
-        self._producers = {name: node for node in graph.node for name in node.output if name}
-
-    def find(self, name: str) -> tuple[str, bool] | None:
-        """(stored tensor, whether transposed); None if it is computed."""
-        turned = False
-        while name not in self.initializers:
-            node = self._producers.get(name)
-            if node is None or node.domain not in STANDARD:
-                return None
-            if node.op_type == "Transpose":
-                perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
-                if perm not in (None, [1, 0]):
-                    return None
-                turned = not turned
-            elif node.op_type != "Identity":
-                return None
-            name = node.input[0]
-        return None if name in self.overridable else (name, turned)
-
-
-def lift_constants(model: Any) -> None:
-    """Constant nodes that hold matrices become initialisers of the same name."""
-    graph = model.graph
-    rest = []
-    for node in graph.node:
-        value = next((a.t for a in node.attribute if a.name == "value" and a.HasField("t")), None)
-        if node.op_type == "Constant" and node.domain in STANDARD and value is not None and len(value.dims) == 2:
-            graph.initializer.add().CopyFrom(value)
-            graph.initializer[-1].name = node.output[0]
-        else:
-            rest.append(node)
-    if len(rest) < len(graph.node):
-        replace_nodes(graph, rest)
-
-
 def prepare(model: Any, method: str, untie: bool) -> Prepared:
     """Choose the products and rewrite them, in a copy.
 
@@ -139,54 +86,16 @@ def prepare(model: Any, method: str, untie: bool) -> Prepared:
     add_types(copy)
     done = Prepared(copy, steps=steps)
     weights = Weights(copy.graph)
-    _choose(done, weights)
+    done.uses, done.kept = choose(copy, weights)
+    done.excluded = [node.name for node in done.kept if node.operator in PRODUCTS]
     if not done.uses:
         reasons = "; ".join(f"{n.operator} {n.name!r}: {n.reason}" for n in done.kept if n.operator in PRODUCTS)
         raise ValueError(f"path: nothing that {method!r} quantises: {reasons or 'there is no MatMul and no Gemm'}")
     _check_finite(done, weights)
-    others = _other_users(done, weights)
+    others = other_users(copy, done.uses, weights)
     _check_ties(done, others, method, untie)
     _rewrite(done, weights, others, method)
     return done
-
-
-def _choose(done: Prepared, weights: Weights) -> None:
-    top = {node.name for node in done.model.graph.node}
-    for node in all_nodes(done.model.graph):
-        if node.op_type not in PRODUCTS or node.domain not in STANDARD:
-            done.kept.append(KeptNode(node.name, node.op_type, "no product with a stored matrix"))
-            continue
-        reason, found = _why_not(node, weights) if node.name in top else ("stands in a subgraph", None)
-        if reason or found is None:
-            done.kept.append(KeptNode(node.name, node.op_type, reason))
-            done.excluded.append(node.name)
-        else:
-            turned = found[1] != bool(_attributes(node).get("transB", 0))
-            done.uses.append(Use(copied(node), found[0], turned))
-
-
-def _attributes(node: Any) -> dict[str, Any]:
-    helper: Any = require("onnx.helper")
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
-
-
-def _why_not(node: Any, weights: Weights) -> tuple[str, tuple[str, bool] | None]:
-    float32 = require("onnx").TensorProto.FLOAT
-    found = weights.find(node.input[1])
-    if found is None:
-        return "the second factor is computed, or may be fed, and isn't a stored matrix", None
-    tensor = weights.initializers[found[0]]
-    if len(tensor.dims) != 2 or 0 in tensor.dims:
-        return f"the weight {tensor.name!r} has the shape {tuple(tensor.dims)}; matrices are served", None
-    if tensor.data_type != float32:
-        kind = require("onnx").TensorProto.DataType.Name(tensor.data_type).lower()
-        return f"the weight {tensor.name!r} is {kind}; float32 is served", None
-    found_attributes = _attributes(node) if node.op_type == "Gemm" else {}
-    for name, plain in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
-        value = found_attributes.get(name, plain)
-        if value != plain:
-            return f"Gemm has {name} {value:g}; {plain:g} is served", None
-    return "", found
 
 
 def _check_finite(done: Prepared, weights: Weights) -> None:
@@ -222,25 +131,6 @@ def _check_ties(done: Prepared, others: dict[str, str], method: str, untie: bool
         elif len(uses) > 1:
             how = "stored once, transposed for one of them" if both else "stored once"
             done.ties.append(f"{root}: {nodes}; {how}")
-
-
-def _other_users(done: Prepared, weights: Weights) -> dict[str, str]:
-    """What else reads a weight that is to be quantised: node or graph output."""
-    chosen = {use.node.name for use in done.uses}
-    roots = {use.root for use in done.uses}
-    found: dict[str, str] = {}
-    for node in all_nodes(done.model.graph):
-        if node.op_type in ("Transpose", "Identity") and node.domain in STANDARD:
-            continue  # its own readers count
-        for place, name in enumerate(node.input):
-            at = weights.find(name)
-            if at is not None and at[0] in roots and not (node.name in chosen and place == 1):
-                found.setdefault(at[0], f"{node.op_type} {node.name!r}")
-    for value in done.model.graph.output:
-        at = weights.find(value.name)
-        if at is not None and at[0] in roots:
-            found.setdefault(at[0], f"output {value.name!r}")
-    return found
 
 
 def _rewrite(done: Prepared, weights: Weights, others: dict[str, str], method: str) -> None:

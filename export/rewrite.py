@@ -188,9 +188,9 @@ def rewrite_file(
 def _replace(model: Any, site: Site, form: str, formula: str, number: int, hidden: bool) -> Change:
     ir: Any = require("onnx_ir")
     dtype = dtype_of(model, site)
-    if dtype is None:
+    if dtype is None and form not in ("native", "contrib"):  # operators that take any
         raise ValueError(f"path_or_model: {site.entry.name!r} in {site.scope}, a GELU's input, has no type")
-    made = _snippet(model, site, form, formula, dtype, number)
+    made = _snippet(model, site, form, formula, dtype or "float32", number)
     if hidden:
         opsets.cover(made)
     graph = site.nodes[0].graph
@@ -203,12 +203,11 @@ def _replace(model: Any, site: Site, form: str, formula: str, number: int, hidde
     if site.bias is not None:
         ir.convenience.replace_all_uses_with(made.inputs[1], site.bias)
     name = site.output.name
-    if result.type is None:
-        result.type, result.shape = site.output.type, site.output.shape
+    result.type, result.shape = site.output.type, site.output.shape
     ir.convenience.replace_nodes_and_values(graph, last, [], added, [site.output], [result])
     site.output.name, result.name = f"{name}.replaced", name
     removed, kept = _remove_dead(site)
-    if form == "function":
+    if form == "function" and dtype is not None:
         function = forms.make_function(formula, dtype, opsets.opset_of(model))
         function.name = _function_name(formula, dtype)
         made_function = ir.from_proto(function)

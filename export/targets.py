@@ -1,10 +1,10 @@
 """What the runtimes can read and run, and the form of GELU that follows from it.
 
 Every fact of RUNTIMES was found by loading and running small files; `make deploy-facts` prints them. Common to all of
-them (CPU provider), in float64: Erf has no kernel, so no exact GELU but the primitive form loads; the standard tanh form
-expands with float32 constants (1.5e-9 off); x·Sigmoid(1.702x) is fused to a QuickGelu without a kernel before 1.32. In
-float16 all runs in float32 between Casts that the runtime inserts, but Gelu falls apart into its function body first,
-unless the Casts are in the file. bfloat16 has no kernel for MatMul, Add, Erf or Tanh.
+them (CPU provider), in float64: Erf has no kernel, so no exact GELU but the primitive form loads; the standard tanh
+form expands with float32 constants (1.5e-9 off); x·Sigmoid(1.702x) is fused to a QuickGelu without a kernel before
+1.32. In float16 all runs in float32 between Casts that the runtime inserts, but Gelu falls apart into its function body
+first, unless the Casts are in the file. bfloat16 has no kernel for MatMul, Add, Erf or Tanh.
 
 MEASURED (measured.py, made by benchmarks/forms.py) says which form is quickest where.
 """
@@ -54,7 +54,7 @@ RUNTIMES = (
     Runtime("onnxruntime", (1, 32), 28, 14, True, f"{_PROBE} 1.32.0"),
     Runtime("onnxruntime-web", (1, 30), 26, 13, True, f"{_PROBE}-web 1.30"),
 )
-# Where opset 20 isn't called for: every runtime here reads it, onnxruntime optimises it best, and it is the LTS of many.
+# Where opset 20 isn't called for: every runtime here reads it.
 _COMMON_OPSET = 17
 _PATTERN = re.compile(r"(?P<name>onnxruntime(?:-web)?)(?:(?P<how>>=|==)(?P<version>\d+(?:\.\d+)*))?")
 # Portable forms first; a later one must be this much quicker.
@@ -159,9 +159,9 @@ def _parse(target: str | None) -> tuple[str, tuple[Runtime, ...], int | None]:
     rows = [row for row in RUNTIMES if row.name == match["name"]]
     if match["version"] is None:
         return target, (rows[-1],), None
-    version = _numbers(match["version"])
-    at = _row(match["name"], version)
-    later = [row for row in rows if row.version > version] if match["how"] == ">=" else []
+    numbers = _numbers(match["version"])
+    at = _row(match["name"], numbers)
+    later = [row for row in rows if row.version > numbers] if match["how"] == ">=" else []
     return target, (at, *later), None
 
 
@@ -198,7 +198,9 @@ def _choose(
     if native and not all(row.native for row in runtimes):
         return "fusable", "Gelu runs as its function body on the oldest runtime meant, and the chain is fused on all"
     for form in _PREFERENCE:
-        if (form == "native") <= native and all(_quick_enough(row, form, formula, dtype, rank, native) for row in runtimes):
+        if form == "native" and not native:
+            continue
+        if all(_quick_enough(row, form, formula, dtype, rank, native) for row in runtimes):
             return form, "the quickest of the portable forms there"
     return "fusable", "fused on every runtime meant"
 
@@ -222,8 +224,9 @@ def _refuse(
         raise ValueError(f"form: {form!r} needs opset {forms.FIRST_OPSET[form]}, target is {name!r}; {others} would do")
     if dtype == "float64" and form != "primitive" and (runtimes or form == "contrib"):
         raise ValueError(
-            f"form: {form!r} isn't to be had in float64: onnxruntime has no float64 kernel for Erf, expands the standard "
-            "tanh form with float32 constants, and fuses the quick chain to an operator without a kernel; 'primitive' works"
+            f"form: {form!r} isn't to be had in float64: onnxruntime has no float64 kernel for Erf, expands the "
+            "standard tanh form with float32 constants, and fuses the quick chain to an operator without a kernel; "
+            "'primitive' works"
         )
     needed = opset or (forms.FIRST_OPSET["native"] if form == "native" else _COMMON_OPSET)
     for row in runtimes:

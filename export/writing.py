@@ -190,7 +190,8 @@ def _pieces(array: Array) -> Iterator[Any]:
     flat = array.reshape(-1).view(f"u{array.dtype.itemsize}")
     step = _CHUNK // array.dtype.itemsize
     for start in range(0, flat.size, step):
-        yield memoryview(flat[start : start + step].astype(f"<u{array.dtype.itemsize}", copy=False)).cast("B")
+        part: Any = flat[start : start + step].astype(f"<u{array.dtype.itemsize}", copy=False)
+        yield memoryview(part).cast("B")
 
 
 def _hash(path: Path) -> str:

@@ -6,12 +6,16 @@ import struct
 from typing import Any
 
 try:
+    from .generate_cuda_coefficients import render_cuda
     from .generate_jit_coefficients import render_jit
 except ImportError:  # run as a script, from the source tree
+    from generate_cuda_coefficients import render_cuda  # type: ignore[import-not-found, no-redef]
     from generate_jit_coefficients import render_jit  # type: ignore[import-not-found, no-redef]
 
 
-def render_python(data: dict[str, dict[str, Any]], jit: dict[str, dict[str, Any]]) -> str:
+def render_python(
+    data: dict[str, dict[str, Any]], jit: dict[str, dict[str, Any]], cuda: dict[str, dict[str, Any]]
+) -> str:
     out = [
         '"""Every number of every approximation; made by generate_coefficients.py, which says what they mean."""',
         "# ruff: noqa",
@@ -34,7 +38,7 @@ def render_python(data: dict[str, dict[str, Any]], jit: dict[str, dict[str, Any]
                 out += ['        "rows": [', *(f"            {row!r}," for row in table["rows"])]
                 out += ["        ],", "    },"]
             out += ["}", ""]
-    return "\n".join([*out, *render_jit(jit)])
+    return "\n".join([*out, *render_jit(jit), *render_cuda(cuda)])
 
 
 def c_table(stem: str, layout: str, table: dict[str, Any], ctype: str, suffix: str) -> list[str]:

@@ -33,10 +33,12 @@ import numpy as np
 
 try:
     from .coefficient_files import render_c, render_python
+    from .generate_cuda_coefficients import generate_cuda
     from .generate_jit_coefficients import generate_jit
     from .minimax import Real, fit, fit_at, nearest
 except ImportError:  # run as a script, from the source tree
     from coefficient_files import render_c, render_python  # type: ignore[import-not-found, no-redef]
+    from generate_cuda_coefficients import generate_cuda  # type: ignore[import-not-found, no-redef]
     from generate_jit_coefficients import generate_jit  # type: ignore[import-not-found, no-redef]
     from minimax import Real, fit, fit_at, nearest  # type: ignore[import-not-found, no-redef]
 
@@ -279,7 +281,7 @@ def generate() -> dict[str, dict[str, Any]]:
 def main() -> None:
     here = Path(__file__).parent
     data = generate()
-    python = render_python(data, generate_jit())
+    python = render_python(data, generate_jit(), generate_cuda())
     for path, text in ((here / "coefficients.py", python), (here / "cpu/coefficients.h", render_c(data))):
         temporary = path.with_name(path.name + ".tmp")
         temporary.write_text(text)

@@ -10,7 +10,8 @@ EXACT = {
     "orders turned": "t = Mul(inverse, h)  e = Erf(t)  s = Add(one, e)  g = Mul(half, h)  a = Mul(s, g)",
     "minus": "n = Neg(h)  t = Mul(n, inverse)  e = Erf(t)  s = Sub(one, e)  g = Mul(h, s)  a = Mul(g, half)",
     "erfc": "n = Neg(h)  t = Mul(n, inverse)  e = Erfc(t)  g = Mul(h, half)  a = Mul(g, e)",
-    "function body": "two = Constant<value = float {2.0}>()  v = CastLike(two, h)  r = Sqrt(v)  t = Div(h, r)  e = Erf(t)  "
+    "function body": "two = Constant<value = float {2.0}>()  v = CastLike(two, h)  r = Sqrt(v)  t = Div(h, r)  "
+                     "e = Erf(t)  "
                      "o = CastLike(one, h)  s = Sum(o, e)  p = CastLike(half, h)  g = Mul(h, s)  a = Mul(p, g)",
     "halved sum": "t = Div(h, root)  e = Erf(t)  u = Mul(e, half)  s = Add(u, half)  a = Mul(s, h)",
     "divided by two": "t = Div(h, root)  e = Erf(t)  s = Add(e, one)  g = Mul(h, s)  a = Div(g, twice)",
@@ -40,8 +41,8 @@ OTHERS = {  # like a GELU, and none
 }
 ALL = [(formula, name, text) for formula, table in (("none", EXACT), ("tanh", TANH), ("quick", QUICK))
        for name, text in table.items()]  # fmt: skip
-SCALARS = {"root": np.sqrt(2.0), "inverse": np.sqrt(0.5), "one": 1.0, "half": 0.5, "three": 3.0, "cubic": 0.044715, "twice": 2.0,
-           "slope": np.sqrt(2 / np.pi), "quick": 1.702, "minus_quick": -1.702}  # fmt: skip
+SCALARS = {"root": np.sqrt(2.0), "inverse": np.sqrt(0.5), "one": 1.0, "half": 0.5, "three": 3.0, "cubic": 0.044715,
+           "twice": 2.0, "slope": np.sqrt(2 / np.pi), "quick": 1.702, "minus_quick": -1.702}  # fmt: skip
 ELEMENTS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
 
 
@@ -57,7 +58,8 @@ def build(text, dtype="float32", opset=17, *, constants="initializers", inside="
     """
     dtype, outer = compute or dtype, dtype
     if compute:
-        text = f"h = Cast<to = {ELEMENTS[compute]}>(h0)  {text.replace('a = ', 'a0 = ')}  a = Cast<to = {ELEMENTS[outer]}>(a0)"
+        text = text.replace("a = ", "a0 = ")
+        text = f"h = Cast<to = {ELEMENTS[compute]}>(h0)  {text}  a = Cast<to = {ELEMENTS[outer]}>(a0)"
         before = before.replace("h = ", "h0 = ")
     nodes = [parser.parse_node(line.strip()) for line in (*lines(before), *lines(text), *lines(after))]
     used = {name for node in nodes for name in node.input}

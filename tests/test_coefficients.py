@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import reference as ref
 
-from gelu_fast import coefficients, generate_coefficients, generate_jit_coefficients
+from gelu_fast import coefficients, generate_coefficients, generate_cuda_coefficients, generate_jit_coefficients
 
 HEADER = Path(__file__).parent.parent / "gelu_fast" / "cpu" / "coefficients.h"
 TABLES = {layout: getattr(coefficients, f"{layout.upper()}_TABLES") for layout in ("f32", "f32x32", "f64", "f64x16")}
@@ -27,7 +27,8 @@ def generated():
 def test_python_table(generated):
     committed = Path(coefficients.__file__).read_text()
     jit = generate_jit_coefficients.generate_jit()
-    assert first_difference(generate_coefficients.render_python(generated, jit), committed) is None
+    cuda = generate_cuda_coefficients.generate_cuda()
+    assert first_difference(generate_coefficients.render_python(generated, jit, cuda), committed) is None
 
 
 def test_c_header(generated):
@@ -194,3 +195,24 @@ def test_jit_constants(dtype):
     with mp.workprec(300):
         for name, value in (("ROOT", ROOT), ("DENSITY", 1 / mp.sqrt(2 * mp.pi) / 2)):
             assert abs(table[name + "_HI"] + table[name + "_LO"] - value) < value * mp.mpf(2) ** (-2 * digits), name
+
+
+# -- the tables for CUDA -----------------------------------------------------------------------------------------------
+
+def short_error(table, coefs):
+    worst = mp.mpf(0)
+    with mp.workprec(200):
+        for t in np.linspace(*table["interval"], 202)[1:].tolist():
+            exact = mp.log(mp.ncdf(-mp.mpf(t)), 2)
+            worst = max(worst, abs(mp.mpf(t) * mp.polyval(coefs[::-1], mp.mpf(t)) - 1 - exact))
+    return float(worst)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_cuda_measured_errors(dtype):
+    table = coefficients.CUDA_SHORT[dtype]
+    coefs = [mp.mpf(float.fromhex(c)) for c in table["coefs"]]
+    assert 0.3 * table["error"] < short_error(table, coefs) <= 1.05 * table["error"]
+    assert table["error"] < {"float16": 2.0**-24, "bfloat16": 2.0**-15}[dtype]
+    coefs[1] *= 1 + mp.mpf(2) ** -12
+    assert short_error(table, coefs) > 2 * table["error"]

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs numba-cuda: pip install 'gelu-fast[cuda]'")
 
 SCRIPT = Path(__file__).with_name("cuda_simulated.py")
-CASES = ("values", "sixteen_bits", "fused", "layouts", "out", "refused", "front_door")
+CASES = ("values", "sixteen_bits", "fused", "bias_backward", "bias_backward_order", "gate_backward",
+         "backward_of_16_bits", "layouts", "out", "refused", "front_door")  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)

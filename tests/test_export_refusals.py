@@ -35,7 +35,7 @@ def test_mixed_dtypes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"approximate": "gelu_new"}, ValueError, "approximate: expected one of 'none', 'tanh', 'quick', got 'gelu_new'"),
+        ({"approximate": "gelu_new"}, ValueError, "approximate: expected one of 'none', 'tanh', 'quick', got 'gelu_"),
         ({"approximate": ["none"]}, ValueError, "approximate: expected"),
         ({"target": "opset 12"}, ValueError, "target: expected an opset from 13"),
         ({"target": "onnxruntime==1.2"}, ValueError, "target: expected onnxruntime 1.17 or later, got 1.2"),
@@ -64,7 +64,13 @@ def test_options_that_are_wrong(tmp_path, options, kind, message):
 def test_options_that_name_what_is_the_default(tmp_path):
     plain, *others = (
         export_ffn(arrays(), tmp_path / "m.onnx", overwrite=True, **options)
-        for options in ({}, {"target": "onnxruntime"}, {"form": "native"}, {"external_data": False}, {"dims": ["batch"]})
+        for options in (
+            {},
+            {"target": "onnxruntime"},
+            {"form": "native"},
+            {"external_data": False},
+            {"dims": ["batch"]},
+        )
     )
     assert {report.sha256 for report in others} == {plain.sha256}
 

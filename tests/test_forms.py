@@ -1,4 +1,4 @@
-"""Every spelling of GELU against mpmath, in onnxruntime and by values; which operators it uses, and what becomes of it."""
+"""Every spelling of GELU against mpmath, in onnxruntime; which operators it uses, and what becomes of it."""
 
 import mpmath
 import numpy as np

@@ -91,8 +91,8 @@ def test_an_intermediate_used_elsewhere_is_told():
 
 
 def test_subgraphs():
-    inner = parser.parse_graph("then () => (float[n, 4] a) { t = Div(h, root)  e = Erf(t)  s = Add(e, one)  g = Mul(h, s)  "
-                               "a = Mul(g, half) }")  # fmt: skip
+    inner = parser.parse_graph("then () => (float[n, 4] a) { t = Div(h, root)  e = Erf(t)  s = Add(e, one)  "
+                               "g = Mul(h, s)  a = Mul(g, half) }")  # fmt: skip
     other = parser.parse_graph("else () => (float[n, 4] b) { b = Gelu<approximate = \"tanh\">(h) }")
     choose = helper.make_node("If", ["yes"], ["a"], name="choice", then_branch=inner, else_branch=other)
     model = build("a = Relu(h)", opset=20)

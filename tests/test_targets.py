@@ -30,7 +30,9 @@ def test_auto(target, form, opset, ir):
     assert plan.why
 
 
-@pytest.mark.parametrize("target", [None, "onnxruntime", "onnxruntime>=1.17", "onnxruntime==1.20.1", "onnxruntime-web", "opset 20"])
+@pytest.mark.parametrize("target", [
+    None, "onnxruntime", "onnxruntime>=1.17", "onnxruntime==1.20.1", "onnxruntime-web", "opset 20"
+])  # fmt: skip
 @pytest.mark.parametrize("formula", ["none", "tanh", "quick"])
 @pytest.mark.parametrize("dtype", targets.DTYPES)
 def test_auto_is_never_refused(target, formula, dtype):

@@ -39,7 +39,7 @@ def export(
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Weights in a file of their own; above 2 GiB they always are.")
     ] = False,
-    allow_nonfinite: Annotated[bool, typer.Option("--allow-nonfinite", help="Take nan and infinities in weights.")] = False,
+    allow_nonfinite: Annotated[bool, typer.Option("--allow-nonfinite", help="Take nan and inf in weights.")] = False,
     timing: TimingOption = False,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,

@@ -47,7 +47,7 @@ def rewrite(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The .onnx file to write.")] = None,
     opset: Annotated[int | None, typer.Option(help="Of the result; by default the model's, raised if need be.")] = None,
     approximate: Annotated[str | None, typer.Option(help="Change every GELU's formula to none, tanh or quick.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the nodes removed and added; write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List nodes removed and added; write nothing.")] = False,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -3,7 +3,7 @@
 In goes anything with ``__cuda_array_interface__`` (torch, CuPy, Numba, …), out comes an array of torch's or CuPy's
 where the first argument is one, and else one of Numba's; no copy is made. `gelu_fast.gelu` and its companions bring
 such arrays here too. Needs the ``cuda`` extra and a GPU at the first call, and nothing at import. A function is
-compiled at its first call for a dtype, in one to ten seconds.
+compiled at its first call for a dtype, in one to ten seconds, and kept on disk where a directory can be written.
 
 dtypes: float32, float64, float16 and bfloat16 (torch.bfloat16, ml_dtypes.bfloat16, or its bits as uint16); all arrays
 of a call must have one. 16-bit types are computed in float32 and rounded once. Bounds, limits and nan are those of
@@ -23,7 +23,9 @@ from gelu_fast.checks import form_number
 
 _STEMS = ("gelu", "gelu_tanh", "gelu_quick")
 
-__all__ = ["bias_gelu", "geglu", "gelu", "gelu_backward", "gelu_grad", "gelu_grad2"]
+__all__ = [
+    "bias_gelu", "bias_gelu_backward", "geglu", "geglu_backward", "gelu", "gelu_backward", "gelu_grad", "gelu_grad2",
+]  # fmt: skip
 
 
 def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
@@ -133,6 +135,39 @@ def bias_gelu(x: Any, bias: Any, approximate: str = "none", *, out: Any = None) 
     return serve_bias(_STEMS[form_number(approximate)], x, bias, out)
 
 
+def bias_gelu_backward(dy: Any, x: Any, bias: Any, approximate: str = "none") -> tuple[Any, Any]:
+    """Gradients of a loss with respect to `x` and `bias`, from the one with respect to ``bias_gelu(x, bias)``.
+
+    Parameters
+    ----------
+    dy, x : CUDA array, shape (..., n)
+    bias : CUDA array, shape (n,)
+        All of one dtype.
+    approximate : {"none", "tanh", "quick"}, optional
+
+    Returns
+    -------
+    dx : CUDA array, shape (..., n)
+        dy·gelu′(x + bias), in C order.
+    dbias : CUDA array, shape (n,)
+        The sum of dx over the leading axes.
+
+    Raises
+    ------
+    TypeError, ValueError, ImportError, RuntimeError
+        As `gelu`; ValueError if shapes don't fit, or if the leading axes don't fold into one.
+
+    Notes
+    -----
+    dx has the bound of `gelu_backward`. dbias sums dx as computed (for 16-bit types, before it is rounded to them) in
+    pairs of numbers of the type of computation: before it is rounded, its error is below 2⁻⁴⁰ of the sum of dx's
+    magnitudes in float32. A sum that overflows on the way stays infinite. Its bits depend on values and shape alone.
+    """
+    from .launch import serve_bias_backward
+
+    return serve_bias_backward(_STEMS[form_number(approximate)], dy, x, bias)
+
+
 def geglu(x: Any, approximate: str = "none", *, gate: str = "second", out: Any = None) -> Any:
     """The gated unit: one half of the last axis times `gelu` of the other.
 
@@ -156,9 +191,41 @@ def geglu(x: Any, approximate: str = "none", *, gate: str = "second", out: Any =
     """
     from .launch import serve_gate
 
+    return serve_gate(_STEMS[form_number(approximate)], x, _gate_first(gate), out)
+
+
+def geglu_backward(dy: Any, x: Any, approximate: str = "none", *, gate: str = "second", out: Any = None) -> Any:
+    """Gradient of a loss with respect to `x` from the one with respect to ``geglu(x)``, in one pass.
+
+    Parameters
+    ----------
+    dy : CUDA array, shape (..., n)
+    x : CUDA array, shape (..., 2n)
+        Both of one dtype.
+    approximate, gate
+        As for `geglu`.
+    out : CUDA array, shape (..., 2n), optional
+        Of the dtype of `x`. May be `x` itself, but not overlap it or `dy` otherwise.
+
+    Returns
+    -------
+    CUDA array, shape (..., 2n)
+        dy·gelu(gate) in the value's half, dy·value·gelu′(gate) in the gate's.
+
+    Raises
+    ------
+    TypeError, ValueError, ImportError, RuntimeError
+        As `geglu`; ValueError if `dy` has another shape than (..., n).
+    """
+    from .launch import serve_gate_backward
+
+    return serve_gate_backward(_STEMS[form_number(approximate)], dy, x, _gate_first(gate), out)
+
+
+def _gate_first(gate: str) -> bool:
     if gate not in ("second", "first"):
         raise ValueError(f"gate: expected 'second' or 'first', got {gate!r}")
-    return serve_gate(_STEMS[form_number(approximate)], x, gate == "first", out)
+    return gate == "first"
 
 
 def _serve(suffix: str, arrays: dict[str, Any], approximate: str, out: Any) -> Any:

@@ -33,6 +33,7 @@ def is_simulator() -> bool:
     return bool(config.ENABLE_CUDASIM)
 
 
+@cache  # what it returns, not what it raises
 def check() -> Any:
     """`numba.cuda`, with a GPU to run on.
 

@@ -6,8 +6,10 @@ No import of Numba, torch or CuPy.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache, reduce
+from math import prod
+from operator import or_
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +19,7 @@ ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 EXPECTED = "float16, bfloat16 (or its bits as uint16), float32 or float64"
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """Memory on a device.
 
     address : of the first element; shape; strides in bytes; dtype : a name of ITEMSIZE.
@@ -36,12 +37,11 @@ class View:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=object))
+        return prod(self.shape)
 
     def extent(self) -> tuple[int, int]:
         """First byte, and the one after the last."""
-        spans = [stride * (n - 1) for n, stride in zip(self.shape, self.strides, strict=True)]
-        low, high = sum(s for s in spans if s < 0), sum(s for s in spans if s > 0)
+        low, high, _ = _spans(self.shape, self.strides)
         return self.address + low, self.address + high + ITEMSIZE[self.dtype]
 
 
@@ -106,7 +106,7 @@ def parse(name: str, described: dict[str, Any], device: int | None = None) -> Vi
     """
     try:
         version, typestr, (address, readonly) = described["version"], described["typestr"], described["data"]
-        shape = tuple(int(n) for n in described["shape"])
+        shape = tuple(map(int, described["shape"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{name}: __cuda_array_interface__ lacks a field or has it malformed: {error!r}") from error
     if version > 3:
@@ -147,6 +147,7 @@ def _torch_view(name: str, x: Any) -> View:
                                stream=handle or 1, device=x.device.index))  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Strides of C order."""
     strides, step = [], itemsize
@@ -156,16 +157,23 @@ def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+@lru_cache(maxsize=1024)
+def _spans(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int]:
+    """How far the elements reach below and above the first, in bytes; and a number with the bits of all strides."""
+    steps = [(n, stride) for n, stride in zip(shape, strides, strict=True) if n > 1]
+    low, high = (sum((n - 1) * s for n, s in steps if (s > 0) == up) for up in (False, True))
+    return low, high, reduce(or_, (s for _, s in steps), 0)
+
+
 def _checked(name: str, v: View) -> View:
-    size = ITEMSIZE[v.dtype]
-    if len(v.strides) != len(v.shape) or min(v.shape, default=0) < 0:
-        raise ValueError(f"{name}: shape {v.shape} and strides {v.strides} don't go together")
-    if not v.size:
+    shape, strides, size = v.shape, v.strides, ITEMSIZE[v.dtype]
+    if len(strides) != len(shape) or min(shape, default=0) < 0:
+        raise ValueError(f"{name}: shape {shape} and strides {strides} don't go together")
+    if 0 in shape:
         return v
     if not v.address:
-        raise ValueError(f"{name}: a null pointer for an array of shape {v.shape}")
-    odd = [s for n, s in zip(v.shape, v.strides, strict=True) if n > 1 and s % size]
-    if v.address % size or odd:
-        raise ValueError(f"{name}: {v.dtype} at address {v.address:#x} with strides {v.strides} is not aligned to "
+        raise ValueError(f"{name}: a null pointer for an array of shape {shape}")
+    if v.address % size or _spans(shape, strides)[2] % size:
+        raise ValueError(f"{name}: {v.dtype} at address {v.address:#x} with strides {strides} is not aligned to "
                          f"{size} bytes, which a GPU can't read; copy it first")  # fmt: skip
     return v

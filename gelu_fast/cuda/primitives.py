@@ -14,9 +14,9 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-Codegen = tuple[Any, Callable[..., Any]]
+from gelu_fast import instructions
+from gelu_fast.instructions import Codegen
 
-_MANTISSA = {32: 23, 64: 52}
 _I16, _I32, _F32, _F64 = ir.IntType(16), ir.IntType(32), ir.FloatType(), ir.DoubleType()
 _VECTOR = ir.VectorType(_I32, 4)
 
@@ -65,14 +65,7 @@ def _declared(module: Any, name: str, result: Any, parameters: list[Any]) -> Any
     return found or ir.Function(module, ir.FunctionType(result, parameters), name)
 
 
-@intrinsic
-def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Codegen:
-    """a*b + c, rounded once."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return a(a, a, a), codegen
+fma = intrinsic(instructions.fma)
 
 
 @intrinsic
@@ -127,17 +120,7 @@ def polynomial(typingctx: Any, u: Any, coefs: Any) -> Codegen:
     return u(u, coefs), codegen
 
 
-@intrinsic
-def low_bits_as_exponent(typingctx: Any, a: Any) -> Codegen:
-    """The number whose sign and exponent fields are the lowest bits of a's significand, and whose fraction is 0."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        integer = ir.IntType(a.bitwidth)
-        bits = builder.shl(builder.bitcast(args[0], integer), integer(_MANTISSA[a.bitwidth]))
-        return builder.bitcast(bits, args[0].type)
-
-    return a(a), codegen
-
+low_bits_as_exponent = intrinsic(instructions.low_bits_as_exponent)
 
 # Only formulas.make_wide uses them: device.py replaces what that makes.
 widen = narrow = None
@@ -243,3 +226,21 @@ def make_memory(dtype: str, packed: bool) -> dict[str, Any]:
         return types.void(types.int64, types.UniTuple(number, count)), codegen
 
     return {"load": load, "store": store, "load_vector": load_vector, "store_vector": store_vector}
+
+
+def make_scatter(dtype: str, count: int) -> Any:
+    """scatter(address, numbers): `count` float32 or float64, wherever they may be stored one by one."""
+    cell, number = (_F32, types.float32) if dtype == "float32" else (_F64, types.float64)
+
+    @intrinsic
+    def scatter(typingctx: Any, address: Any, values: Any) -> Codegen:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = _pointer(builder, args[0], cell)
+            for k in range(count):
+                place = builder.gep(pointer, [_I32(k)])
+                builder.store(builder.extract_value(args[1], k), place, align=number.bitwidth // 8)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.UniTuple(number, count)), codegen
+
+    return scatter

@@ -104,6 +104,17 @@ def make_memory(dtype: str, packed: bool) -> dict[str, Any]:
     return {"load": load, "store": store, "load_vector": load_vector, "store_vector": store_vector}
 
 
+def make_scatter(dtype: str, count: int) -> Any:
+    """As primitives.make_scatter."""
+    store, size = make_memory(dtype, True)["store"], np.dtype(dtype).itemsize
+
+    def scatter(address: int, values: Any) -> None:
+        for k, value in enumerate(values):
+            store(address + k * size, value)
+
+    return scatter
+
+
 def _bfloat16_bits(value: Any) -> Any:
     bits = int(value.view(np.uint32))
     return np.uint16(0x7FFF if value != value else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
