@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gelu_fast.export import forms
 from gelu_fast.export.lazy import require
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def between(model: onnx.ModelProto, before: str, after: str, element: int) -> An
     if found is None or before not in found[1]:
         return None
     nodes, read = found
+    nodes, read = _without_bias(nodes)
     kept = [tensor for tensor in model.graph.initializer if tensor.name in read and tensor.name != before]
     given = {value.name for value in model.graph.input} - {tensor.name for tensor in kept}
     if (read - {before}) & given:
@@ -50,6 +52,20 @@ def between(model: onnx.ModelProto, before: str, after: str, element: int) -> An
         functions=list(model.functions),
     )  # fmt: skip
     return part
+
+
+def _without_bias(nodes: list[Any]) -> tuple[list[Any], set[str]]:
+    """The nodes and what they read; of BiasGelu and FastGelu with a bias, which is the linear layer's, the GELU."""
+    out = []
+    for node in nodes:
+        if node.domain == forms.CONTRIB and node.op_type in forms.WITH_BIAS.values() and len(node.input) > 1:
+            bare = type(node)()
+            bare.CopyFrom(node)
+            del bare.input[1:]
+            bare.op_type = "Gelu" if node.op_type == "BiasGelu" else node.op_type
+            node = bare
+        out.append(node)
+    return out, {name for node in out for name in node.input}
 
 
 def find(model: onnx.ModelProto) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gelu_fast.export import graph
+from gelu_fast.export import forms, graph
 from gelu_fast.export.blocks import Array, Stack
 from gelu_fast.export.comparison import Outputs
 from gelu_fast.export.lazy import require
@@ -83,6 +83,9 @@ def uses(model: Any, stack: Stack) -> dict[str, _Use] | None:
                 weight, turned = made[weight].input[0], True
             if weight not in stored:
                 return None
+            user = made.get(f"{label}activated") if number == 1 else None
+            if user is not None and user.domain == forms.CONTRIB and len(user.input) > 1:  # BiasGelu
+                found[f"{label}b1"] = _Use(stored[user.input[1]], False)
             found[f"{label}w{number}"] = _Use(stored[weight], turned)
     for name in sorted(set(found) | set(stack.tensors)):
         want = stack.tensors[name].shape if name in stack.tensors else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,6 @@ from gelu_fast.export.report import ExportReport, VerificationError, VerifyRepor
 from gelu_fast.export.sources import Source, Stack, read_source
 from gelu_fast.export.verify import check
 from gelu_fast.forms import FORMS
-
-if TYPE_CHECKING:
-    import onnx
 
 
 def export_ffn(
@@ -112,8 +108,7 @@ def export_ffn(
         found = load(stage.model)
         if verify:
             # The caller's own weights are the standard, not their conversion.
-            others = _other_forms(served, formula, target, names, plan.form) if timing else None
-            report = check(found, stack, formula, timing=timing, others=others)
+            report = check(found, stack, formula, timing=timing)
         else:
             report = VerifyReport.unverified(found, stack, formula)
         files = tuple(goal.parent / file.name for file in found.files)
@@ -123,17 +118,6 @@ def export_ffn(
             raise VerificationError(done)
         stage.publish()
     return done
-
-
-def _other_forms(
-    stack: Stack, formula: str, target: str | None, dims: tuple[str, ...], form: str
-) -> dict[str, onnx.ModelProto]:
-    """The same blocks in every other form that the target runs, with their weights inside."""
-    plans = targets.available(target, formula, stack.dtype.name, len(dims) + 1)
-    models = {name: graph.build_model(stack, formula, plan, dims) for name, plan in plans.items() if name != form}
-    for model in models.values():
-        writing.fill(model, graph.stored(stack)[0])
-    return models
 
 
 def _check_dtype(dtype: npt.DTypeLike | None) -> str | None:

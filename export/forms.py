@@ -2,7 +2,7 @@
 
     native     the standard operator Gelu, opset 20 and later; exact and tanh
     fusable    the chain of standard operators that onnxruntime replaces by its own Gelu, FastGelu or QuickGelu
-    contrib    com.microsoft's Gelu, FastGelu, QuickGelu: onnxruntime alone has them
+    contrib    com.microsoft's Gelu, FastGelu, QuickGelu, BiasGelu: onnxruntime alone has them
     function   a function of the model's own (domain gelu_fast), whose body is the fusable chain
     primitive  Exp, Abs, Mul, Add, Sub, Div, Min, Less and Where alone: needs no Erf, runs in float64, and keeps the
                tail, the infinities and the signs of zeros
@@ -27,6 +27,7 @@ LOCAL = "gelu_fast"  # domain of model-local functions
 LOCAL_NAMES = {"none": "Gelu", "tanh": "GeluTanh", "quick": "GeluQuick"}
 # The first opset of each form: of the native operator; of MatMul and Add in bfloat16; of functions (IR 8).
 FIRST_OPSET = {"native": 20, "fusable": 13, "contrib": 13, "function": 15, "primitive": 13}
+WITH_BIAS = {"none": "BiasGelu", "tanh": "FastGelu"}  # contrib's operators that add a bias first
 WIDER = {"float64": "float64", "float32": "float64", "float16": "float32", "bfloat16": "float32"}
 # Nothing but the sign is left of GELU below minus this, in any type; e^-w overflows to infinity in the wider type.
 _NOTHING = {"float64": {"tanh": 22.0, "quick": 444.0}, "float32": {"tanh": 11.5, "quick": 64.0}}

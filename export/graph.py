@@ -123,9 +123,16 @@ def build_model(stack: Stack, formula: str, plan: Plan, dims: Sequence[str]) -> 
     for index in range(len(stack.blocks)):
         label = nodes.prefix = prefix(stack, index)
         hidden, activated = f"{label}hidden", f"{label}activated"
-        affine(x, label, 1, hidden)
-        nodes.prefix = f"{label}gelu."
-        forms.emit(plan.form, formula, nodes, hidden, activated, plan.compute)
+        # With a 2-D input MatMul and Add become a Gemm, which is worth more than an Add inside of the activation.
+        with_bias = forms.WITH_BIAS.get(formula) if plan.form == "contrib" and len(dims) > 1 else None
+        if with_bias and plan.compute == dtype and f"{label}b1" in stack.tensors:
+            nodes.add("MatMul", x, find(f"{label}w1"), output=hidden)
+            nodes.add(with_bias, hidden, find(f"{label}b1"), output=activated, domain=forms.CONTRIB)
+        else:
+            affine(x, label, 1, hidden)
+            nodes.prefix = f"{label}gelu."
+            forms.emit(plan.form, formula, nodes, hidden, activated, plan.compute)
+            nodes.prefix = label
         x = OUTPUT if index == len(stack.blocks) - 1 else f"{label}out"
         affine(activated, label, 2, x)
     equation = "y = gelu(x @ w1 + b1) @ w2 + b2"

@@ -154,7 +154,7 @@ def to_float16(model: Any, keep_io_types: bool) -> tuple[Any, list[str], list[st
     add_types(model)
     with _refusals():
         result = converter.convert_float_to_float16(
-            model, keep_io_types=keep_io_types, node_block_list=[], disable_shape_infer=True
+            model, keep_io_types=keep_io_types, node_block_list=gelus, disable_shape_infer=True
         )
     return result, gelus + blocked, remarks
 

@@ -180,3 +180,42 @@ def test_honest_exports_pass_whatever_the_weights(tmp_path, kind, n, hidden, out
     for index, (approximate, dims) in enumerate(MODES):
         report = export_ffn(weights, tmp_path / f"{index}.onnx", approximate=approximate, dims=dims)
         assert report.error_over_allowed < 0.7, report
+
+
+@pytest.mark.parametrize(
+    ("approximate", "operator"), [("none", "BiasGelu"), ("tanh", "FastGelu"), ("quick", "QuickGelu")]
+)
+@pytest.mark.parametrize("dims", [("batch",), ("batch", "seq")])
+def test_contrib_takes_the_bias_with_it_in_3_d(tmp_path, approximate, operator, dims):
+    """Case 5: report lists the operators after optimisation."""
+    report = export_ffn(arrays(12, 40, 9), tmp_path / "m.onnx", approximate=approximate, form="contrib", dims=dims)
+    assert report.passed
+    written = [node for node in onnx.load(report.path).graph.node if node.domain == "com.microsoft"]
+    bias = len(dims) > 1 and approximate != "quick"
+    assert [(n.op_type, len(n.input)) for n in written] == [
+        (operator if bias or approximate != "none" else "Gelu", 2 if bias else 1)
+    ]
+    assert set(report.operators) == ({"MatMul", "Add", operator} if len(dims) > 1 else {"Gemm", written[0].op_type})
+    assert {edge.cause for edge in report.edges} == {"runtime"}
+
+
+def test_timing(tmp_path):
+    report = export_ffn(arrays(), tmp_path / "m.onnx", timing=True)
+    assert {"native", "fusable", "contrib", "function", "primitive", "torch"} <= {line.name for line in report.latency}
+
+
+def test_the_same_bytes_under_any_locale_and_hash_seed(tmp_path):
+    code = (
+        "import locale, sys; locale.setlocale(locale.LC_ALL, '')\n"
+        "from gelu_fast.export import export_ffn\n"
+        "from gelu_fast.export.blocks import random_block\n"
+        "print(export_ffn(random_block(4, 6, 0), sys.argv[1], form='primitive', verify=False).sha256)"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-Pc", code, tmp_path / f"{index}.onnx"], capture_output=True, text=True, check=True,
+            env={**os.environ, "LC_ALL": name, "PYTHONHASHSEED": str(index)},
+        ).stdout
+        for index, name in enumerate(["C", "C.UTF-8", "POSIX"])
+    }  # fmt: skip
+    assert len(digests) == 1
