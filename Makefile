@@ -10,7 +10,7 @@ DEPS := $(VENV)/.deps
 BUILD := $(VENV)/.build-$(FILES)
 
 .PHONY: demo test bench bench-full bench-ffn bench-torch accuracy accuracy-exhaustive test-aarch64 test-deploy deploy-facts \
-  lint setup clean
+  test-asan test-ubsan test-packaging test-old-cpus test-freethreaded test-minimum lint setup clean
 setup: $(BUILD)
 
 $(DEPS): pyproject.toml constraints.txt
@@ -71,6 +71,29 @@ test-deploy: $(BUILD)
 # What each of them reads, has kernels for and fuses, as JSON: the facts of export/targets.py.
 deploy-facts: $(BUILD)
 	@$(BIN)/python tests/deploy/probe.py
+
+# The extension built with gcc's sanitizers, in build/; the kernel tests.
+test-asan: $(BUILD)
+	$(PYTHON) tests/packaging/sanitizers.py address
+
+test-ubsan: $(BUILD)
+	$(PYTHON) tests/packaging/sanitizers.py undefined
+
+# sdist, manylinux wheel, -e, without OpenMP, other CPythons: each installed and tested in an empty environment.
+test-packaging:
+	$(PYTHON) tests/packaging/wheels.py
+
+# Under qemu as a Nehalem and a Haswell.
+test-old-cpus: $(BUILD)
+	$(PYTHON) tests/packaging/old_cpus.py
+
+# Builds CPython --disable-gil from Debian's source first.
+test-freethreaded:
+	$(PYTHON) tests/packaging/freethreaded.py
+
+# The lowest versions that pyproject.toml allows.
+test-minimum:
+	$(PYTHON) tests/packaging/minimum.py
 
 lint: $(BUILD)
 	$(BIN)/ruff check .

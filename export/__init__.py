@@ -1,12 +1,15 @@
 """GELU in ONNX files: made, proven, found and rewritten.
 
 `export_ffn` writes a file and runs it in onnxruntime before it lets the file appear; `verify` does the same
-comparison for a file that exists; `inspect` finds every GELU of any model, `rewrite` spells them another way. onnx and
-onnxruntime load on first use: ``pip install 'gelu-fast[onnx]'``.
+comparison for a file that exists; `inspect` finds every GELU of any model, `rewrite` spells them another way,
+`quantize` stores a model in fewer bits. onnx and onnxruntime load on first use: ``pip install 'gelu-fast[onnx]'``.
 """
 
 from gelu_fast.export.exporter import export_ffn
 from gelu_fast.export.inspection import GeluSite, inspect
+from gelu_fast.export.quantize import quantize
+from gelu_fast.export.quantize_compare import compare_methods
+from gelu_fast.export.quantize_report import Comparison, QuantizationError, QuantizeReport
 from gelu_fast.export.report import ExportReport, VerificationError, VerifyReport
 
 # The functions take the place of the modules of the same names, on purpose: gelu_fast.export.verify(...) is the
@@ -15,5 +18,6 @@ from gelu_fast.export.rewrite import rewrite
 from gelu_fast.export.verify import verify
 
 __all__ = [
-    "ExportReport", "GeluSite", "VerificationError", "VerifyReport", "export_ffn", "inspect", "rewrite", "verify",
+    "Comparison", "ExportReport", "GeluSite", "QuantizationError", "QuantizeReport", "VerificationError",
+    "VerifyReport", "compare_methods", "export_ffn", "inspect", "quantize", "rewrite", "verify",
 ]  # fmt: skip

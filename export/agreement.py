@@ -52,7 +52,7 @@ def compare_models(original: Loaded, made: onnx.ModelProto, *, changed: bool = F
 
     changed: the formula was changed on purpose, so the results may differ as formulas do.
     """
-    inputs = [_inputs(original.model, size, seed) for size in _BATCHES]
+    inputs = [inputs_for(original.model, size, seed) for size in _BATCHES]
     largest: float | None = None
     by: list[str] = []
     reasons: list[str] = []
@@ -134,6 +134,8 @@ def _evaluator(folder: str | None) -> Any:
             whole.CopyFrom(model)
             require("onnx.external_data_helper").load_external_data_for_model(whole, folder)
             model = whole
+        if model.functions:  # in a function the evaluator forgets new_ops
+            model = require("onnx.inliner").inline_local_functions(model)
         return list(reference.ReferenceEvaluator(model, new_ops=_operators_of_others()).run(None, x))
 
     return run
@@ -167,7 +169,8 @@ def _operators_of_others() -> list[Any]:
     ]
 
 
-def _inputs(model: onnx.ModelProto, size: int, seed: int) -> dict[str, Any]:
+def inputs_for(model: onnx.ModelProto, size: int, seed: int = 0) -> dict[str, Any]:
+    """Random inputs of a model's types and shapes; `size` for every dynamic axis."""
     helper: Any = require("onnx.helper")
     rng = np.random.default_rng(seed)
     stored = {tensor.name for tensor in model.graph.initializer}

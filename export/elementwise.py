@@ -50,6 +50,14 @@ def known(node: Any) -> bool:
     return all(value is not None for value in node.inputs)
 
 
+def idle(node: Any) -> bool:
+    """Whether a node hands on its input as it is: an Identity, or a Cast to the type it has."""
+    if node.op_type in ("Cast", "CastLike"):
+        before, after = node.inputs[0].dtype, node.outputs[0].dtype
+        return before is not None and before == after
+    return bool(node.op_type == "Identity")
+
+
 class Reader:
     """Reads the graphs of one ir.Model; remembers which values are scalars."""
 
@@ -100,7 +108,16 @@ class Reader:
             seen.add(id(node))
             stack.append((value, True))
             stack += [(v, False) for v in operands(node)]
-        return order
+        return order if self._in_order(order, entry) else None
+
+    def _in_order(self, nodes: list[Any], entry: Any) -> bool:
+        """Whether each node's operands come before it; in a graph with a cycle they can't."""
+        ready = {id(entry)}
+        for node in nodes:
+            if not all(id(v) in ready or self.scalar(v) is not None for v in operands(node)):
+                return False
+            ready.add(id(node.outputs[0]))
+        return True
 
     def evaluate(self, nodes: Iterable[Any], entry: Any, output: Any, x: F64) -> F64:
         """The value of `output` where `entry` is `x`; `nodes` are what `region` gave."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from gelu_fast.export import targets
+from gelu_fast.export import forms, targets
 from gelu_fast.export.lazy import require
 from gelu_fast.export.loading import load
 from gelu_fast.export.sites import Site, find
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import onnx
 
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
+# Their result has the type of any of their inputs, or of the first.
+_SAME_TYPE = {"MatMul", "Gemm", "Add", "Sub", "Mul", "Div", "Tanh", "Sigmoid", "Erf", "Exp", "Pow", "Neg", "Sqrt", "Gelu",
+              "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Slice", "Split", "Concat", "Identity", "Softmax",
+              "LayerNormalization", "Dropout", "Gather", "Conv", "Relu", "ReduceMean", "Expand"}  # fmt: skip
 # onnxruntime's and ONNX's operators that compute a whole GELU.
 FUSED = {"Gelu", "FastGelu", "BiasGelu", "QuickGelu"}
 
@@ -87,9 +91,10 @@ def inspect(path_or_model: str | PathLike[str] | onnx.ModelProto, *, target: str
     ImportError
         If onnx or onnxscript is missing; names the extra.
     """
-    targets.check(target, "auto")
+    runtimes = targets.meant(target)
     model = read(path_or_model)
-    return [_describe(model, site, target) for site in find(model)]
+    runs: dict[Any, tuple[str, ...] | None] = {}
+    return [_describe(model, site, runtimes, runs) for site in find(model)]
 
 
 def read(path_or_model: Any) -> Any:
@@ -113,7 +118,28 @@ def to_ir(loaded: Any) -> Any:
         raise ValueError(f"path_or_model: {loaded.name}: not a graph that can be read: {error}") from error
     if loaded.folder is not None:
         ir.external_data.set_base_dir(model.graph, str(loaded.folder))
+    _infer_further(model.graph)
     return model
+
+
+def _infer_further(graph: Any) -> None:
+    """Types behind onnxruntime's own operators, where onnx's inference stops: a model that onnxruntime saved has many."""
+    ir: Any = require("onnx_ir")
+    for node in graph:
+        if not node.outputs or node.outputs[0].dtype is not None:
+            continue
+        operands = [v for v in node.inputs if v is not None and v.dtype is not None]
+        to = node.attributes.get("to") if node.op_type == "Cast" else None
+        if to is not None and not to.is_ref() and to.value in _FLOATS:
+            found = {ir.DataType(to.value)}
+        elif node.domain in (forms.CONTRIB, forms.LOCAL) and "Quantize" not in node.op_type and "QLinear" not in node.op_type:
+            found = {v.dtype for v in operands if int(v.dtype) in _FLOATS}
+        elif node.domain in ("", "ai.onnx") and node.op_type in _SAME_TYPE:
+            found = {v.dtype for v in operands[:1]}
+        else:
+            continue
+        if len(found) == 1:
+            node.outputs[0].type = ir.TensorType(found.pop())
 
 
 def _typed(proto: Any) -> bool:
@@ -123,20 +149,25 @@ def _typed(proto: Any) -> bool:
 
 
 def dtype_of(model: Any, site: Site) -> str | None:
-    """The type of a site's input, told by the model or, failing that, by the constants of a chain without Casts."""
+    """The type of a site's input: told by the model or, failing that, by the constants of a chain without Casts."""
+    ir: Any = require("onnx_ir")
     for value in (site.entry, site.output, site.bias):
         if value is not None and value.dtype is not None:
             return _FLOATS.get(int(value.dtype))
-    if any(node.op_type == "Cast" for node in site.nodes):
+    if any(node.op_type in ("Cast", "CastLike") for node in site.nodes):
         return None
     for node in site.nodes:
         for operand in node.inputs:
-            if operand is not None and operand.const_value is not None:
-                return _FLOATS.get(int(operand.const_value.dtype))
+            tensor = None if operand is None else ir.convenience.get_const_tensor(operand)
+            if tensor is not None:
+                return _FLOATS.get(int(tensor.dtype))
     return None
 
 
-def _describe(model: Any, site: Site, target: str | None) -> GeluSite:
+def _describe(
+    model: Any, site: Site, runtimes: tuple[targets.Runtime, ...], known: dict[Any, tuple[str, ...] | None]
+) -> GeluSite:
+    """`known`: what runs in place of the sites seen so far. A large model has many that are alike."""
     dtype = dtype_of(model, site)
     runs, fused = None, None
     remarks = list(site.remarks)
@@ -147,9 +178,13 @@ def _describe(model: Any, site: Site, target: str | None) -> GeluSite:
     except ImportError:
         pass
     else:
-        runs = _runs(model, site, dtype or "float32")
+        key = (site.spelling, site.numbers, dtype, site.bias is None)
+        if key not in known:
+            known[key] = _runs(model, site, dtype or "float32")
+        runs = known[key]
         fused = runs is not None and any(name.rpartition(".")[2] in FUSED for name in runs)
-        fused = fused and _fused_there(site, target)
+        # What the installed runtime fuses the others do too (tests/deploy/probe.py), but for the standard operator.
+        fused = fused and (site.spelling != "Gelu" or all(row.native for row in runtimes))
     return GeluSite(
         formula=site.formula,
         spelling=site.spelling,
@@ -171,13 +206,3 @@ def _runs(model: Any, site: Site, dtype: str) -> tuple[str, ...] | None:
         return operators_run(standalone(model, site, element))
     except (ValueError, TypeError, KeyError, AttributeError):  # a graph too odd to stand alone
         return None
-
-
-def _fused_there(site: Site, target: str | None) -> bool:
-    """What the installed runtime fuses the others do too (tests/deploy/probe.py), but for the standard operator."""
-    if site.spelling != "Gelu":
-        return True
-    plan = targets.resolve(target, "auto", site.formula, "float32")
-    return all(row.native for row in plan.runtimes)
-
-

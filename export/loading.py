@@ -156,6 +156,8 @@ def _read(path: Path) -> Loaded:
         model = require("onnx").load_model_from_string(payload)
     except require("google.protobuf.message").DecodeError as error:
         raise ValueError(f"path_or_model: {path} is not an ONNX model, or is damaged: {error}") from error
+    if not model.HasField("graph"):  # protobuf reads an empty file, and many others, as a message with nothing in it
+        raise ValueError(f"path_or_model: {path} is not an ONNX model, or is damaged: it has no graph")
     return Loaded(model, path, (path,), len(payload), hashlib.sha256(payload).hexdigest(), path.parent)
 
 

@@ -8,6 +8,8 @@ from gelu_fast.export import forms
 from gelu_fast.export.lazy import require
 
 _COVER = "gelu_fast.standard"
+_SPLIT = 18  # the opset whose Split the converter can't lower
+_FLOAT8 = 17  # TensorProto's number of the first type of 8 bits
 _LARGE = 1024  # bytes; what's larger needn't be seen by the converter
 
 
@@ -32,6 +34,15 @@ def check(opset: Any, form: str) -> None:
         raise ValueError(f"opset: {form!r} needs one from {lowest} to {newest}, got {opset}{hint}")
 
 
+def to_proto(model: Any) -> Any:
+    """The ir.Model as a ModelProto; ValueError if it can't be written, as a hostile one may not."""
+    ir: Any = require("onnx_ir")
+    try:
+        return ir.to_proto(model)
+    except Exception as error:  # onnx_ir's own kinds are many
+        raise ValueError(f"path_or_model: not a graph that can be written: {error}") from error
+
+
 def converted(model: Any, opset: int, loaded: Any) -> Any:
     """The ir.Model as a ModelProto of another opset; its large tensors go around the converter.
 
@@ -40,14 +51,15 @@ def converted(model: Any, opset: int, loaded: Any) -> Any:
     ValueError
         With the converter's reason.
     """
-    ir: Any = require("onnx_ir")
     converter: Any = require("onnx.version_converter")
     others = [f"{f.domain}.{f.name}" for f in model.functions.values() if f.domain != forms.LOCAL]
     if others:
         names = ", ".join(others)
         raise ValueError(f"opset: {opset} can't be had, since the model has functions of its own, which "
                          f"onnx.version_converter doesn't know: {names}")  # fmt: skip
-    proto = ir.to_proto(model)
+    if opset < opset_of(model):
+        _lower(model, opset)
+    proto = to_proto(model)
     functions = [type(f).FromString(f.SerializeToString()) for f in proto.functions]
     del proto.functions[:]
     kept = {}
@@ -71,6 +83,7 @@ def converted(model: Any, opset: int, loaded: Any) -> Any:
         out = converter.convert_version(proto, opset)
     except Exception as error:  # RuntimeError, and what its C++ throws besides
         raise ValueError(f"opset: {opset} can't be had from {opset_of(model)}: {_first_line(error)}") from error
+    uncover(out.graph)
     order = {tensor.name: place for place, tensor in enumerate(loaded.model.graph.initializer)}
     tensors = [*out.graph.initializer, *kept.values()]
     inputs = [value for value in out.graph.input if value.name in given or value.name not in kept]
@@ -88,9 +101,37 @@ def converted(model: Any, opset: int, loaded: Any) -> Any:
         for entry in function.opset_import:
             entry.version = opset if entry.domain == "" else entry.version
     out.functions.extend(functions)
-    domains = {entry.domain for entry in out.opset_import} | {_COVER}
-    out.opset_import.extend(e for e in proto.opset_import if e.domain not in domains and e.domain != "ai.onnx")
+    imports = {entry.domain: entry.version for entry in (*proto.opset_import, *out.opset_import)}
+    imports = {domain: version for domain, version in imports.items() if domain not in (_COVER, "ai.onnx")}
+    del out.opset_import[:]
+    out.opset_import.extend(helper.make_opsetid(*entry) for entry in imports.items())
     return out
+
+
+def _lower(model: Any, opset: int) -> None:
+    """Do what the converter can't do on the way down, and cover what's done: Split of opset 18, attributes of Cast."""
+    for node in model.graph.all_nodes():
+        if node.domain != "":
+            continue
+        to = node.attributes.get("to")
+        if node.op_type == "Cast" and to is not None and not to.is_ref() and to.value < _FLOAT8:
+            for name, first in (("saturate", 19), ("round_mode", 24)):
+                if opset < first:  # they say something of the float8 types alone
+                    node.attributes.pop(name, None)
+        if node.op_type == "Split" and opset < _SPLIT <= opset_of(model) and _equal_parts(node):
+            node.attributes.pop("num_outputs", None)
+            node.domain = _COVER
+            model.graph.opset_imports[_COVER] = 1
+
+
+def _equal_parts(node: Any) -> bool:
+    """Whether a Split of opset 18 does the same without `num_outputs`: the parts are given, or equal."""
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        return True
+    shape, axis = node.inputs[0].shape, node.attributes.get("axis")
+    place = 0 if axis is None else axis.value
+    size = shape[place] if shape is not None and -len(shape) <= place < len(shape) else None
+    return isinstance(size, int) and size % len(node.outputs) == 0
 
 
 def cover(graph: Any) -> None:

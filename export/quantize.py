@@ -86,7 +86,7 @@ def quantize(
         If onnx or onnxruntime is missing; the message names the extra.
     """
     _check_options(method, calibration, reduce_range)
-    goal = writing.check_path(out, overwrite)
+    goal = writing.check_path(out, overwrite, "out")
     loaded, model = read_float(path)
     if goal.exists() and loaded.path is not None and any(goal.samefile(file) for file in loaded.files):
         raise ValueError(f"out: {goal} belongs to the model to quantise, which is never changed; expected another name")

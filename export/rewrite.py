@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import onnx
 
 
+_MARK = "gelu_fast."  # in the names of new nodes and tensors
+
+
 @dataclass(frozen=True)
 class Change:
     """One GELU, before and after.
@@ -115,7 +118,6 @@ def rewrite_with_report(
     verify: bool = True,
 ) -> Rewritten:
     """`rewrite`, and what it changed."""
-    ir: Any = require("onnx_ir")
     if form not in forms.FORMS:
         raise ValueError(f"form: expected one of {', '.join(map(repr, forms.FORMS))}, got {form!r}")
     if approximate is not None and approximate not in FORMS:
@@ -141,11 +143,10 @@ def rewrite_with_report(
             )
     # The converter knows neither Erfc nor, before opset 20, Gelu; an operator of another domain it lets pass.
     hidden = form == "native" and goal != old
-    changes = tuple(
-        _replace(model, site, form, approximate or site.formula, number, hidden) for number, site in enumerate(sites)
-    )
+    prefixes = _Prefixes(model)
+    changes = tuple(_replace(model, site, form, approximate or site.formula, prefixes, hidden) for site in sites)
     _drop_unused_functions(model)
-    proto: onnx.ModelProto = ir.to_proto(model) if goal == old else opsets.converted(model, goal, loaded)
+    proto: onnx.ModelProto = opsets.to_proto(model) if goal == old else opsets.converted(model, goal, loaded)
     if hidden:
         opsets.uncover(proto.graph)
     if form == "function" and proto.ir_version < 8:
@@ -176,7 +177,7 @@ def rewrite_file(
     FileExistsError, FileNotFoundError, IsADirectoryError, PermissionError
         If `output` exists and `overwrite` is False, has no directory, is one, or can't be written.
     """
-    goal = writing.check_path(output, overwrite)
+    goal = writing.check_path(output, overwrite, "output")
     loaded = load(path)
     done = rewrite_with_report(path, form, opset=opset, approximate=approximate, verify=verify)
     with writing.staged(goal, overwrite) as stage:
@@ -185,17 +186,18 @@ def rewrite_file(
     return done
 
 
-def _replace(model: Any, site: Site, form: str, formula: str, number: int, hidden: bool) -> Change:
+def _replace(model: Any, site: Site, form: str, formula: str, prefixes: _Prefixes, hidden: bool) -> Change:
     ir: Any = require("onnx_ir")
     dtype = dtype_of(model, site)
     if dtype is None and form not in ("native", "contrib"):  # operators that take any
         raise ValueError(f"path_or_model: {site.entry.name!r} in {site.scope}, a GELU's input, has no type")
-    made = _snippet(model, site, form, formula, dtype or "float32", number)
+    made = _snippet(site, form, formula, dtype or "float32", prefixes)
     if hidden:
         opsets.cover(made)
     graph = site.nodes[0].graph
     last = max(site.nodes, key=graph.index) if len(site.nodes) > 1 else site.nodes[0]
     entry, result = made.inputs[0], made.outputs[0]
+    made.outputs.clear()  # a value is the output of one graph, and this may become the model's
     added = list(made)
     labels = tuple(_label(n) for n in added if n.op_type != "Constant")
     made.remove(added)
@@ -221,15 +223,11 @@ def _replace(model: Any, site: Site, form: str, formula: str, number: int, hidde
     return Change(site.scope, str(site.entry.name), str(name), site.formula, formula, removed, labels, kept)
 
 
-def _snippet(model: Any, site: Site, form: str, formula: str, dtype: str, number: int) -> Any:
+def _snippet(site: Site, form: str, formula: str, dtype: str, prefixes: _Prefixes) -> Any:
     """An ir.Graph of the new nodes, from "x" (and a bias) to "y"; its names occur nowhere in the model."""
     ir: Any = require("onnx_ir")
     helper: Any = require("onnx.helper")
-    prefix = f"{site.output.name}/gelu_fast."
-    taken = {v.name for g in [model.graph, *model.functions.values()] for n in g.all_nodes() for v in n.outputs}
-    while any(str(name).startswith(prefix) for name in taken):
-        prefix = f"{site.output.name}/gelu_fast.{number}."
-        number += 1
+    prefix = prefixes.new(site)
     nodes = forms.Nodes(dtype, prefix)
     entry, names = f"{prefix}in", [f"{prefix}in"]
     if site.bias is not None:
@@ -245,6 +243,24 @@ def _snippet(model: Any, site: Site, form: str, formula: str, dtype: str, number
         nodes.nodes, "snippet", [helper.make_tensor_value_info(n, element, None) for n in names],
         [helper.make_tensor_value_info(f"{prefix}out", element, None)],
     ))  # fmt: skip
+
+
+class _Prefixes:
+    """Beginnings of names that no name in a model has."""
+
+    def __init__(self, model: Any) -> None:
+        graphs = [model.graph, *model.functions.values()]
+        names = (str(v.name) for g in graphs for n in g.all_nodes() for v in n.outputs)
+        self._taken = {name.rpartition(_MARK)[0] for name in names if _MARK in name}
+
+    def new(self, site: Site) -> str:
+        """One after the site's output."""
+        start, number = f"{site.output.name}/", 0
+        while start in self._taken:
+            number += 1
+            start = f"{site.output.name}/{number}/"
+        self._taken.add(start)
+        return start + _MARK
 
 
 def _function_name(formula: str, dtype: str) -> str:

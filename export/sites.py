@@ -22,9 +22,10 @@ from gelu_fast.forms import FORMS, QUICK_SLOPE
 # Where the formulas differ most, and the tail that a cancelling chain loses.
 _GRID = np.concatenate([np.linspace(-6, 6, 97), [-30.0, 25.0]])
 _WANTED = {form: gelu64(_GRID, form) for form in FORMS}
-# Constants of float16 are off by up to 2^-11; then the nearest formula counts, if it is clearly the nearest: exact and
-# tanh are 4.7e-4 apart.
-_CLOSE, _ROUNDED, _CLEARLY = 2e-6, 6e-3, 0.5
+# Constants rounded to float16 put a GELU off by up to 3e-5, to bfloat16 by 4e-4, which is as far as exact and tanh are
+# apart: then the operator it began with tells which of the two it may be. x·σ(1.69x), 1.6e-3 off, is none.
+_CLOSE, _ROUNDED, _CLEARLY = 2e-6, 1e-3, 0.5
+_MEANT = {"Erf": ("none",), "Erfc": ("none",), "Tanh": ("tanh", "quick"), "Sigmoid": ("tanh", "quick"), "Exp": ("tanh", "quick")}
 _FAR = 12  # nodes back and forth from the core
 _LIMIT = 160  # nodes of one GELU; the primitive form has about a hundred
 _CONTRIB = {"Gelu": "none", "BiasGelu": "none", "FastGelu": "tanh", "QuickGelu": "quick"}
@@ -47,6 +48,8 @@ class Site:
     scope : str
     error : float
         How far the values are from the formula's, relative to max(1, |x|).
+    numbers : tuple of float
+        The scalars of a chain, in the order of its nodes.
     remarks : list of str
     """
 
@@ -58,6 +61,7 @@ class Site:
     bias: Any
     scope: str
     error: float = 0.0
+    numbers: tuple[float, ...] = ()
     remarks: list[str] = field(default_factory=list)
 
 
@@ -135,7 +139,7 @@ class _Finder:
             if node.op_type == "QuickGelu":
                 alpha = node.attributes.get("alpha")
                 slope = QUICK_SLOPE if alpha is None or alpha.is_ref() else float(alpha.value)
-                formula, error = _nearest(_GRID / (1 + np.exp(-slope * _GRID)))
+                formula, error = _nearest(_GRID / (1 + np.exp(-slope * _GRID)), "Sigmoid")
             bias = inputs[1] if len(inputs) > 1 else None
         elif node.op_identifier() in self._functions and len(inputs) == 1:
             formula, spelling = self._functions[node.op_identifier()], f"function {node.domain}.{node.op_type}"
@@ -144,21 +148,29 @@ class _Finder:
         return Site(formula, spelling, [node], inputs[0], node.outputs[0], bias, scope, error)
 
     def _chain(self, core: Any, scope: str) -> Site | None:
-        """Of all parts that are a GELU the one that keeps the type, and the largest: Casts and clamps go with it."""
+        """Of all parts that are a GELU the one that keeps the type, and the largest: Casts and clamps go with it.
+
+        Nodes at its ends that do nothing, such as Keras's Casts from float32 to float32, don't make it larger.
+        """
         best: Site | None = None
         rank = (False, 0)
         entries = self._before(core)
         for output in self._behind(core):
             for entry in entries:
                 nodes = self._reader.region(output, entry, _LIMIT)
-                if not nodes or core not in nodes or (entry.dtype == output.dtype, len(nodes)) <= rank:
+                if not nodes or core not in nodes:
                     continue
-                formula, error = _nearest(self._reader.evaluate(nodes, entry, output, _GRID))
+                this = (entry.dtype == output.dtype, sum(not elementwise.idle(node) for node in nodes))
+                if this <= rank:
+                    continue
+                formula, error = _nearest(self._reader.evaluate(nodes, entry, output, _GRID), core.op_type)
                 if formula is not None:
-                    rank = (entry.dtype == output.dtype, len(nodes))
+                    rank = this
                     spelling = " ".join(n.op_type for n in nodes)
                     best = Site(formula, spelling, nodes, entry, output, None, scope, error)
         if best is not None:
+            scalars = (self._reader.scalar(v) for n in best.nodes for v in elementwise.operands(n))
+            best.numbers = tuple(number for number in scalars if number is not None)
             best.remarks = _remarks(best)
         return best
 
@@ -201,7 +213,8 @@ class _Finder:
         if node is not None and node.op_type == "Gelu" and node.domain == "" and node.inputs[0] is entry:
             return _attribute_of_gelu(node)
         nodes = self._reader.region(output, entry, _LIMIT)
-        return _nearest(self._reader.evaluate(nodes, entry, output, _GRID))[0] if nodes else None
+        core = next((n.op_type for n in nodes or () if n.op_type in _MEANT), None)
+        return _nearest(self._reader.evaluate(nodes, entry, output, _GRID), core)[0] if nodes and core else None
 
 
 def _attribute_of_gelu(node: Any) -> str | None:
@@ -211,33 +224,39 @@ def _attribute_of_gelu(node: Any) -> str | None:
     return None if attribute.is_ref() else str(attribute.value)
 
 
-def _nearest(values: F64) -> tuple[str | None, float]:
+def _nearest(values: F64, core: str) -> tuple[str | None, float]:
     """The formula that the values are, and how far from it."""
     scale = np.maximum(1, np.abs(_GRID))
     with np.errstate(invalid="ignore"):
         off = {form: np.nan_to_num(np.abs(values - want) / scale, nan=np.inf) for form, want in _WANTED.items()}
     errors = {form: float(error.max()) for form, error in off.items()}
     best = min(errors, key=lambda form: errors[form])
-    second = min(error for form, error in errors.items() if form != best)
-    if errors[best] <= _CLOSE or (errors[best] <= _ROUNDED and errors[best] < _CLEARLY * second):
-        return best, errors[best]
-    return None, errors[best]
+    if errors[best] > _CLOSE:
+        best = min(_MEANT[core], key=lambda form: errors[form])
+        second = min((errors[form] for form in _MEANT[core] if form != best), default=np.inf)
+        if errors[best] > min(_ROUNDED, _CLEARLY * second):
+            return None, errors[best]
+    return best, errors[best]
 
 
 def _remarks(site: Site) -> list[str]:
     out = []
     if site.error > _CLOSE:
         out.append(f"its constants are rounded: it is {site.error:.1e} off its formula")
+    out += [f"{value.name!r}, inside of it, is used elsewhere" for value in used_elsewhere(site)]
     inside = {id(n) for n in site.nodes}
     for node in site.nodes:
-        value = node.outputs[0]
-        elsewhere = value.is_graph_output() or any(id(use.node) not in inside for use in value.uses())
-        if value is not site.output and elsewhere:
-            out.append(f"{value.name!r}, inside of it, is used elsewhere")
         for stored in _stored(node, inside):
             if stored.is_graph_input():
                 out.append(f"the constant {stored.name!r} is an input with a default, which a caller may override")
     return list(dict.fromkeys(out))
+
+
+def used_elsewhere(site: Site) -> list[Any]:
+    """The tensors inside of a site that other nodes use, or that are outputs."""
+    inside = {id(n) for n in site.nodes}
+    values = [node.outputs[0] for node in site.nodes if node.outputs[0] is not site.output]
+    return [v for v in values if v.is_graph_output() or any(id(use.node) not in inside for use in v.uses())]
 
 
 def _stored(node: Any, inside: set[int]) -> Iterator[Any]:

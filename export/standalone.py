@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gelu_fast.export.lazy import require
-from gelu_fast.export.sites import Site
+from gelu_fast.export.sites import Site, used_elsewhere
 
 if TYPE_CHECKING:
     import onnx
@@ -26,7 +26,8 @@ def standalone(model: Any, site: Site, element: int) -> onnx.ModelProto:
     Returns
     -------
     onnx.ModelProto
-        y is negated at the end: onnxruntime doesn't fuse what is an output.
+        y is negated at the end, unless it is an output of its graph: onnxruntime doesn't fuse every chain that is an
+        output. What is used elsewhere, inside of the site, is an output too, which keeps onnxruntime from fusing it.
     """
     ir: Any = require("onnx_ir")
     helper: Any = require("onnx.helper")
@@ -57,13 +58,17 @@ def standalone(model: Any, site: Site, element: int) -> onnx.ModelProto:
             gather(operand)
         nodes.append(ir.to_proto(node))
     entries = [(site.entry.name, ["n", _WIDTH])] + ([(site.bias.name, [_WIDTH])] if site.bias is not None else [])
-    result = f"{site.output.name}.negated"
-    nodes.append(helper.make_node("Neg", [site.output.name], [result]))
+    inner = used_elsewhere(site)
+    results = [value.name for value in inner] + [site.output.name]
+    kinds = [element if value.dtype is None else int(value.dtype) for value in inner] + [element]
+    if not (site.output.is_graph_output() and isinstance(site.nodes[0].graph, ir.Graph)):
+        results[-1] = f"{site.output.name}.negated"
+        nodes.append(helper.make_node("Neg", [site.output.name], results[-1:]))
     graph = helper.make_graph(
         nodes,
         "site",
         [helper.make_tensor_value_info(name, element, shape) for name, shape in entries],
-        [helper.make_tensor_value_info(result, element, None)],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(results, kinds, strict=True)],
         list(stored.values()),
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]

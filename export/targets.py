@@ -131,6 +131,12 @@ def check(target: str | None, form: str) -> None:
     _parse(target)
 
 
+def meant(target: str | None) -> tuple[Runtime, ...]:
+    """The runtimes that a target means; none for an explicit opset. Raises as `resolve` does."""
+    check(target, "auto")
+    return _parse(target)[1]
+
+
 def available(target: str | None, formula: str, dtype: str, rank: int = 2) -> dict[str, Plan]:
     """The forms that `resolve` would not refuse, each with its plan."""
     found = {}

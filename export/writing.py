@@ -30,22 +30,22 @@ _ALIGN = 4096  # so that a runtime can map each tensor
 _CHUNK = 1 << 24
 
 
-def check_path(path: Any, overwrite: bool) -> Path:
-    """The path of a file that may be written; raises as `gelu_fast.export.export_ffn` says."""
+def check_path(path: Any, overwrite: bool, argument: str = "path") -> Path:
+    """The path of a file that may be written; raises as `gelu_fast.export.export_ffn` says, naming the argument."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise TypeError(f"path: expected the name of a file, got {path!r}")
+        raise TypeError(f"{argument}: expected the name of a file, got {path!r}")
     goal = Path(os.fsdecode(os.fspath(path)))
     if goal.is_dir():
-        raise IsADirectoryError(f"path: {goal} is a directory, expected a file name")
+        raise IsADirectoryError(f"{argument}: {goal} is a directory, expected a file name")
     if not goal.parent.is_dir():
-        raise FileNotFoundError(f"path: the directory {goal.parent} doesn't exist")
+        raise FileNotFoundError(f"{argument}: the directory {goal.parent} doesn't exist")
     if os.path.lexists(goal) and not overwrite:
-        raise _exists(goal)
+        raise _exists(goal, argument)
     return goal
 
 
-def _exists(goal: Path) -> FileExistsError:
-    return FileExistsError(f"path: {goal} exists already; overwrite=True (--overwrite) replaces it")
+def _exists(goal: Path, argument: str = "path") -> FileExistsError:
+    return FileExistsError(f"{argument}: {goal} exists already; overwrite=True (--overwrite) replaces it")
 
 
 def manifest_of(goal: Path) -> Path:

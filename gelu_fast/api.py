@@ -167,6 +167,8 @@ def gelu_with_grad(x: Any, approximate: str = "none") -> tuple[Any, Any]:
         function = _WITH_GRAD[approximate]
     except (KeyError, TypeError):
         raise unknown_form(approximate) from None
+    if is_foreign(x):  # Dask has no ufuncs of two results
+        return _GELU[approximate](x), _GRAD[approximate](x)
     value, derivative = _call(function, {"x": x}, None, None)
     return value, derivative
 

@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .cpu.ufuncs import bfloat16
+from .cpu.ufuncs import bfloat16, gelu, gelu_backward
 from .forms import FORMS
 
-# What NumPy's own float ufuncs make of an integer or bool of this many bytes.
-PROMOTED: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.float16), 2: np.dtype(np.float32), 4: np.dtype(np.float64), 8: np.dtype(np.float64),
-}  # fmt: skip
 FLOATS: set[np.dtype[Any]] = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
 if bfloat16 is not None:
     FLOATS.add(bfloat16)
@@ -43,9 +39,27 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def result_dtype(*values: Any) -> np.dtype[Any]:
-    """The native dtype that results from arrays of floats, integers and bools."""
-    common = np.result_type(*values).newbyteorder("=")
-    return common if common in FLOATS else PROMOTED[common.itemsize]
+    """The native dtype that results from arrays of floats, integers and bools, and Python's numbers.
+
+    The ufuncs are asked: `numpy.result_type` knows nothing of int8 with uint8 in a float16, or of two 16-bit floats.
+    """
+    kinds = [_kind(v) for v in values]
+    common: np.dtype[Any] = kinds[0]
+    if common in FLOATS and all(kind is common for kind in kinds):
+        return common
+    # Floats before integers, so that of three the order does not matter.
+    kinds.sort(key=lambda kind: not (isinstance(kind, np.dtype) and is_float(kind)))
+    common = gelu.resolve_dtypes((kinds[0], None))[-1] if len(kinds) == 1 else kinds[0]
+    for kind in kinds[1:]:
+        common = gelu_backward.resolve_dtypes((common, kind, None))[-1]
+    return common
+
+
+def _kind(value: Any) -> Any:
+    """A dtype, or ``int`` or ``float`` for Python's own."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype
+    return np.dtype(bool) if isinstance(value, bool) else int if isinstance(value, int) else float
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

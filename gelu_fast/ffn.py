@@ -10,6 +10,8 @@ import numpy.typing as npt
 from .api import gelu, gelu_backward
 from .checks import form_number
 from .cpu.ufuncs import SUM, run_rows
+from .ffn_dask import is_dask
+from .ffn_dask import run as run_dask
 from .fused import bias_gelu, bias_gelu_backward, geglu, geglu_backward
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -162,20 +164,28 @@ class FeedForward:
 
         Parameters
         ----------
-        x : array_like, shape (..., in)
+        x : array_like or dask array, shape (..., in)
             Of the weights' dtype, or one that converts to it safely.
         out : ndarray, shape (..., out), optional
-            C-contiguous, of the weights' dtype, apart from `x`.
+            C-contiguous, of the weights' dtype, apart from `x`. None for a dask array.
 
         Returns
         -------
         ndarray, shape (..., out)
+            A lazy dask array for one, chunked as `x` but for the last axis. The weights go to a cluster once; above
+            10 MB distributed warns of them (its setting "distributed.admin.large-graph-warning-threshold").
 
         Raises
         ------
         TypeError, ValueError
             If `x` or `out` is of another kind or shape.
         """
+        if type(x) is not np.ndarray and is_dask(x):
+            if out is not None:
+                raise TypeError("out: expected None, since x is a dask array, which is computed later")
+            self._check("x", x, len(self.w1))
+            lazy: Array = run_dask(self, x)
+            return lazy
         rows, leading = self._rows("x", x, len(self.w1))
         shape = (*leading, self.w2.shape[1])
         result = np.empty(shape, self.dtype) if out is None else self._checked_out(out, shape, rows)
@@ -208,6 +218,9 @@ class FeedForward:
         TypeError, ValueError
             As the call; ValueError if the leading axes differ.
         """
+        for name, array in (("dy", dy), ("x", x)):
+            if is_dask(array):  # converting it would compute it whole, here
+                raise TypeError(f"{name}: expected a NumPy array, got a dask array; pass its blocks one by one")
         rows, leading = self._rows("x", x, len(self.w1))
         slopes, other = self._rows("dy", dy, self.w2.shape[1])
         if other != leading:
@@ -265,15 +278,18 @@ class FeedForward:
             if flags.c_contiguous and flags.aligned:
                 return array, array.shape[:1]
         found = np.asarray(array)
-        if not np.can_cast(found.dtype, self.dtype, "safe") or found.dtype.kind not in "fiub":
-            raise TypeError(f"{name}: expected {self.dtype} or what converts to it safely, got {found.dtype}")
-        if found.ndim == 0 or found.shape[-1] != width:
-            raise ValueError(f"{name}: expected a last axis of {width}, got shape {found.shape}")
+        self._check(name, found, width)
         native = np.ascontiguousarray(found, self.dtype)
         size = 1
         for length in found.shape[:-1]:
             size *= length
         return native.reshape(size, width), found.shape[:-1]
+
+    def _check(self, name: str, array: Any, width: int) -> None:
+        if not np.can_cast(array.dtype, self.dtype, "safe") or array.dtype.kind not in "fiub":
+            raise TypeError(f"{name}: expected {self.dtype} or what converts to it safely, got {array.dtype}")
+        if array.ndim == 0 or array.shape[-1] != width:
+            raise ValueError(f"{name}: expected a last axis of {width}, got shape {array.shape}")
 
     def _checked_out(self, out: Any, shape: tuple[int, ...], rows: Array) -> Array:
         if type(out) is not np.ndarray:

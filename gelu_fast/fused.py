@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .checks import EXPECTED, check_out, form_number, is_float, is_foreign, result_dtype
+from .checks import EXPECTED, check_out, form_number, is_float, result_dtype
 from .cpu import ufuncs as cpu
 from .cpu.ufuncs import run_rows
 from .cuda.interface import is_device_array
-from .ufuncs import gelu, gelu_backward, gelu_quick, gelu_quick_backward, gelu_tanh, gelu_tanh_backward
+from .steps import needs_steps, stepped_bias_gelu, stepped_bias_gelu_backward, stepped_geglu, stepped_geglu_backward
 
-_FORWARD = (gelu, gelu_tanh, gelu_quick)
-_BACKWARD = (gelu_backward, gelu_tanh_backward, gelu_quick_backward)
 _TILE = 1024  # elements: short rows are taken together up to about so many
 
 
@@ -54,8 +52,10 @@ def bias_gelu(x: Any, bias: Any, approximate: str = "none", *, out: Any = None) 
         from . import cuda
 
         return cuda.bias_gelu(x, bias, approximate, out=out)
-    if _by_steps(x, bias):
-        return _FORWARD[form](x + bias) if out is None else _FORWARD[form](x + bias, out=out)
+    if needs_steps(x, bias):
+        if isinstance(x, np.ndarray):
+            _check_bias(x, np.asanyarray(bias))
+        return stepped_bias_gelu(x, bias, form, out)
     x, bias = _common({"x": x, "bias": bias})
     _check_bias(x, bias)
     result, target = _result(out, x.shape, x.dtype, [x, bias])
@@ -95,9 +95,14 @@ def bias_gelu_backward(dy: Any, x: Any, bias: Any, approximate: str = "none") ->
     dx's magnitudes in float32. Its bits do not depend on the number of threads.
     """
     form = form_number(approximate)
-    if _by_steps(dy, x, bias):
-        dx = _BACKWARD[form](dy, x + bias)
-        return dx, dx.sum(axis=tuple(range(dx.ndim - 1)))
+    if any(map(is_device_array, (dy, x, bias))):
+        from . import cuda
+
+        return cuda.bias_gelu_backward(dy, x, bias, approximate)
+    if needs_steps(dy, x, bias):
+        if isinstance(x, np.ndarray):
+            _check_bias(x, np.asanyarray(bias))
+        return stepped_bias_gelu_backward(dy, x, bias, form)
     dy, x, bias = _common({"dy": dy, "x": x, "bias": bias})
     _check_bias(x, bias)
     _check_shape("dy", dy, x.shape)
@@ -142,9 +147,8 @@ def geglu(x: Any, approximate: str = "none", *, gate: str = "second", out: Any =
         from . import cuda
 
         return cuda.geglu(x, approximate, gate=gate, out=out)
-    if _by_steps(x):
-        g, value = _halves(x, first)
-        return np.multiply(value, _FORWARD[form](g), **({} if out is None else {"out": out}))
+    if needs_steps(x):
+        return stepped_geglu(x, form, lambda a: _halves(a, first), out)
     (x,) = _common({"x": x})
     g, value = _halves(x, first)
     result, target = _result(out, g.shape, x.dtype, [x])
@@ -176,26 +180,18 @@ def geglu_backward(dy: Any, x: Any, approximate: str = "none", *, gate: str = "s
         As `geglu`; ValueError if `dy` has another shape than (..., n).
     """
     form, first = form_number(approximate), _gate_first(gate)
-    if _by_steps(dy, x):
-        g, value = _halves(x, first)
-        parts = [_BACKWARD[form](dy * value, g), dy * _FORWARD[form](g)]
-        joined = np.concatenate(parts if first else parts[::-1], axis=-1)
-        if out is None:
-            return joined
-        out[...] = joined
-        return out
+    if is_device_array(dy) or is_device_array(x):
+        from . import cuda
+
+        return cuda.geglu_backward(dy, x, approximate, gate=gate, out=out)
+    if needs_steps(dy, x):
+        return stepped_geglu_backward(dy, x, form, lambda a: _halves(a, first), first, out)
     dy, x = _common({"dy": dy, "x": x})
     g, value = _halves(x, first)
     _check_shape("dy", dy, g.shape)
     result, target = _result(out, x.shape, x.dtype, [dy, x])
     run_rows(cpu.GATE_BACKWARD, form, (g, value, dy), _halves(target, first))
     return result()
-
-
-def _by_steps(*arrays: Any) -> bool:
-    """Whether one is of a type that must see every step itself: another library's, or masked."""
-    plain = (np.ndarray, np.memmap)
-    return is_foreign(*arrays) or any(isinstance(a, np.ndarray) and type(a) not in plain for a in arrays)
 
 
 def _common(arrays: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
@@ -228,6 +224,8 @@ def _gate_first(gate: str) -> bool:
 
 def _halves(x: Any, first: bool) -> tuple[Any, Any]:
     """(gate, value), views of `x`."""
+    if not hasattr(x, "shape") or hasattr(x, "iloc"):
+        raise TypeError(f"x: expected an array whose last axis can be halved, got {type(x).__name__}; pass its values")
     if x.ndim == 0 or x.shape[-1] % 2:
         raise ValueError(f"x: expected a last axis of even length, got shape {x.shape}")
     n = x.shape[-1] // 2

@@ -37,7 +37,8 @@ def cpu_info() -> dict[str, Any]:
     dict
         ``isa``: the instruction set in use (``GELU_FAST_ISA`` chooses another before import); ``available``: those
         this CPU can run, best first; ``threads``: as set; ``usable_threads``: what a large call made here and now
-        would use; ``cpus``: CPUs this process may run on.
+        would use; ``cpus``: CPUs this process may run on; ``openmp``: whether the build knows OpenMP, whose limits
+        are then obeyed.
     """
     return {
         "isa": _cpu.selected_isa(),
@@ -45,4 +46,5 @@ def cpu_info() -> dict[str, Any]:
         "threads": _cpu.get_num_threads(),
         "usable_threads": _cpu.usable_threads(),
         "cpus": _cpu.cpu_count(),
+        "openmp": _cpu.has_openmp(),
     }

@@ -9,7 +9,7 @@ import numpy as np
 from . import ufuncs
 from .cpu import ufuncs as cpu
 
-LARGE = 98_304  # elements; two threads are worth waking for as many float32
+LARGE = 2 * cpu.BYTES_PER_THREAD // 4  # elements; two threads are worth waking for as many float32
 
 _UNARY = (
     ufuncs.gelu, ufuncs.gelu_grad, ufuncs.gelu_grad2,

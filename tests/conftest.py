@@ -9,6 +9,10 @@ ISAS = gf.cpu_info()["available"]
 AT_START = gf.cpu_info()["isa"]
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "case(number, ...): proves cases of shared/cases/kernels.md")
+
+
 @pytest.fixture(params=ISAS)
 def isa(request):
     """Run the test once with each instruction set; the one chosen at import comes back afterwards."""

@@ -1,11 +1,13 @@
 """The nine functions as Numba computes them, in the shape that gelu_fast.accuracy measures."""
 
-from functools import partial
+from functools import cache, partial
 
+import numba
 import numpy as np
 
 import gelu_fast as gf
 from gelu_fast.accuracy import functions
+from gelu_fast.jit import arrays
 
 NAMES = {f"gelu{suffix}": getattr(gf, f"gelu{suffix}") for suffix in ("", "_grad", "_grad2")}
 
@@ -33,7 +35,23 @@ class OnNumba:
         return gf.gelu_backward(dy, x, self.form, backend="numba")
 
 
+class InALoop(OnNumba):
+    """The same by the scalars, one at a time, as a user's own compiled loop has them."""
+
+    def ufunc(self, x):
+        out = np.empty_like(x)
+        _loop(self.name, x.dtype.name)(x, out)
+        return out
+
+
+@cache
+def _loop(name, dtype):
+    one_thread, _ = arrays.loops_of_scalars(name, dtype)
+    return numba.njit(one_thread, error_model="numpy")
+
+
 NINE = [OnNumba(f) for f in functions.FUNCTIONS.values()]
+NINE_IN_A_LOOP = [InALoop(f) for f in functions.FUNCTIONS.values()]
 UNARY = [(front(kind), form) for kind in NAMES for form in ("none", "tanh", "quick")]
 
 

@@ -195,6 +195,7 @@ def test_16_bit_backward_is_float32_rounded_once(form, dtype, isa):
 
 # -- cases 1 to 4 of the bug reports -----------------------------------------------------------------------------------
 
+@pytest.mark.case(1)
 @each_form
 @each_float
 def test_case_1_tail(form, dtype, isa):
@@ -205,6 +206,7 @@ def test_case_1_tail(form, dtype, isa):
         np.testing.assert_allclose(gf.gelu(x)[[2, 3, 5]], [-1.0444e-7, -5.9195e-9, -7.620e-23], rtol=1e-4)
 
 
+@pytest.mark.case(2)
 @each_form
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 33])
@@ -227,6 +229,7 @@ def test_case_2_non_finite(form, dtype, n, isa):
                     assert np.signbit(float(got[0][position]))
 
 
+@pytest.mark.case(3)
 def test_case_3_float16_overflow(isa):
     x = np.array([256, 300, 65504], np.float16)
     for form in FORMS:
@@ -235,6 +238,7 @@ def test_case_3_float16_overflow(isa):
         np.testing.assert_array_equal(gf.gelu(x, form), x)
 
 
+@pytest.mark.case(4)
 @each_form
 def test_case_4_exp_overflow(form, isa):
     with np.errstate(all="raise"):

@@ -9,6 +9,7 @@ import gelu_fast as gf
 each_function = pytest.mark.parametrize(("function", "form"), UNARY, ids=lambda v: getattr(v, "__name__", v))
 
 
+@pytest.mark.case(20)
 @each_function
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_strided_views_equal_the_contiguous_copy(function, form, dtype, isa):
@@ -37,6 +38,7 @@ def test_misaligned_memory():
     same_bits(gf.gelu(raw), gf.gelu(x))
 
 
+@pytest.mark.case(6)
 @each_function
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])  # bfloat16 has one byte order
 def test_byte_order(function, form, dtype):
@@ -48,6 +50,7 @@ def test_byte_order(function, form, dtype):
     same_bits(out.astype(dtype), function(x, form))
 
 
+@pytest.mark.case(5)
 @each_function
 def test_read_only_input(function, form):
     x = sample(100)
@@ -56,12 +59,14 @@ def test_read_only_input(function, form):
     same_bits(function(read_only, form), function(x, form))
 
 
+@pytest.mark.case(5)
 def test_read_only_backward():
     x, dy = sample(100), sample(100, seed=1)
     frozen = [np.frombuffer(a.tobytes(), np.float32) for a in (dy, x)]
     same_bits(gf.gelu_backward(*frozen), gf.gelu_backward(dy, x))
 
 
+@pytest.mark.case(8)
 @each_function
 def test_in_place_and_overlap(function, form, isa):
     x = sample(1000)
@@ -90,6 +95,7 @@ def test_out_may_be_strided(function, form):
     assert (room[:, [0, 2]] == 7).all()
 
 
+@pytest.mark.case(7)
 @pytest.mark.parametrize("form", FORMS)
 def test_scalars_and_0d_follow_numpy(form):
     for value in (1.0, 1, True, np.float32(1), np.float16(1), np.array(1.0), np.array(1, np.float32), np.int8(3)):
@@ -110,6 +116,7 @@ def test_integers_promote_like_numpy(code):
     same_bits(out, gf.gelu(x))
 
 
+@pytest.mark.case(19)
 @pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0)])
 def test_empty(shape):
     for function, form in UNARY:
@@ -144,6 +151,7 @@ def test_unknown_backend():
     same_bits(gf.gelu(sample(9), backend="cython"), gf.gelu(sample(9)))
 
 
+@pytest.mark.case(21)
 def test_wrong_out():
     x = sample(6)
     frozen = np.zeros(6, np.float32)

@@ -85,7 +85,7 @@ def test_export_and_verify_weights(cli):
 
 def test_parity_that_fails_is_exit_code_1_and_no_file(cli, tmp_path, monkeypatch):
     real = graph_module.build_model
-    monkeypatch.setattr(graph_module, "build_model", lambda block, form, dims: real(block, "tanh", dims))
+    monkeypatch.setattr(graph_module, "build_model", lambda block, form, plan, dims: real(block, "tanh", plan, dims))
     code, out, err = cli("export", *RANDOM, "-o", "m.onnx", "--json")
     assert code == 1
     assert json.loads(out)["passed"] is False
@@ -102,9 +102,15 @@ def test_parity_that_fails_is_exit_code_1_and_no_file(cli, tmp_path, monkeypatch
         (["export", *RANDOM, "--weights", "w.npz", "-o", "m.onnx"], "exclude each other"),
         (["export", "--weights", "w.npz", "-o", "m.onnx"], "source: no weights file at w.npz"),
         (["export", "--weights", "w.pt", "-o", "m.onnx"], ".npz or .safetensors"),
-        (["export", *RANDOM, "-o", "m.onnx", "--opset", "17"], "target: 'opset 17' isn't served yet"),
-        (["export", *RANDOM, "-o", "m.onnx", "--approximate", "quick"], "approximate: 'quick' has no standard ONNX"),
-        (["export", *RANDOM, "-o", "m.onnx", "--dtype", "float64"], "dtype: float64 isn't served yet"),
+        (["export", *RANDOM, "-o", "m.onnx", "--opset", "17", "--form", "native"], "form: 'native' needs opset 20"),
+        (["export", *RANDOM, "-o", "m.onnx", "--opset", "17", "--target", "opset 17"], "exclude each other"),
+        (["export", *RANDOM, "-o", "m.onnx", "--approximate", "relu"], "approximate: expected one of 'none'"),
+        (["export", *RANDOM, "-o", "m.onnx", "--dtype", "int8"], "dtype: expected one of float32"),
+        (["export", *RANDOM, "-o", "m.onnx", "--target", "tomorrow"], "target: expected 'onnxruntime>=1.17'"),
+        (["inspect", "none.onnx"], "no file at none.onnx"),
+        (["inspect", "there.onnx"], "there.onnx is not an ONNX model"),
+        (["rewrite", "there.onnx", "--form", "fusable"], "expected --output FILE, or --dry-run"),
+        (["rewrite", "there.onnx", "--form", "nonsense", "--dry-run"], "form: expected one of 'native'"),
         (["export", *RANDOM, "-o", "m.onnx", "--dims", ""], "dims: "),
         (["export", *RANDOM, "-o", "there.onnx"], "there.onnx exists already; overwrite=True (--overwrite)"),
         (["export", *RANDOM, "-o", "missing/m.onnx"], "path: the directory missing doesn't exist"),

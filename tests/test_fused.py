@@ -93,6 +93,7 @@ def test_a_million_rows():
     assert np.abs(dx.sum(0) - exact).max() > 10 * np.abs(dbias - exact).max()  # NumPy's float32 sum along this axis
 
 
+@pytest.mark.case(5, 6, 20)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_layouts(dtype, threads):
     """Strided, transposed, reversed, broadcast, read-only, byte-swapped and misaligned arrays; out= with gaps."""
@@ -129,6 +130,7 @@ def test_layouts(dtype, threads):
             same_bits(out, expected)
 
 
+@pytest.mark.case(8)
 @pytest.mark.parametrize("dtype", WIDE)
 def test_in_place_and_overlap(dtype):
     (x, dy, _), bias = arrays((50, 96), dtype), sample(96, dtype, seed=5)
@@ -150,6 +152,7 @@ def test_in_place_and_overlap(dtype):
     same_bits(y[:, 20:68], expected)
 
 
+@pytest.mark.case(19)
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0,), (2, 0, 4)])
 def test_empty(shape):
     x, bias = np.ones(shape, np.float32), np.ones(shape[-1:], np.float32)
@@ -180,6 +183,7 @@ def test_no_warnings():
         gf.bias_gelu_backward(np.full((9, 2), 6e4, np.float16), np.ones((9, 2), np.float16), np.ones(2, np.float16))
 
 
+@pytest.mark.case(14)
 def test_array_wrappers():
     x = np.ma.masked_array(np.ones((2, 4), np.float32), mask=[[0, 1, 0, 0], [0, 0, 0, 1]])
     y = gf.bias_gelu(x, np.ones(4, np.float32))
@@ -215,6 +219,7 @@ def test_refusals(number):
         call()
 
 
+@pytest.mark.case(21)
 def test_read_only_out_is_left_alone():
     out = np.zeros((3, 4), np.float32)
     out.flags.writeable = False

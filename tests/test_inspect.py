@@ -3,8 +3,10 @@
 import numpy as np
 import onnx
 import pytest
+import spellings
 from onnx import TensorProto, helper, numpy_helper, parser
-from spellings import ALL, ELEMENTS, EXACT, OTHERS, TANH, build
+from models_of_others import optimised
+from spellings import ALL, ELEMENTS, EXACT, OTHERS, QUICK, SCALARS, TANH, build
 from test_forms import NAMED, activation
 
 from gelu_fast.export import inspect
@@ -31,6 +33,30 @@ def test_chains(formula, name, text, constants):
 def test_constants_rounded_to_float16(formula, name, text):
     site = only(build(text, "float16"))
     assert (site.formula, site.dtype) == (formula, "float16")
+
+
+@pytest.mark.parametrize(("formula", "name", "text"), ALL)
+def test_constants_rounded_to_bfloat16(formula, name, text, monkeypatch):
+    """As far off as exact and tanh are apart."""
+    rounded = {k: float((np.float32(v).view(np.uint32) + 0x8000 & 0xFFFF0000).view(np.float32)) for k, v in SCALARS.items()}
+    monkeypatch.setattr(spellings, "SCALARS", rounded)
+    site = only(build(text))
+    assert site.formula == formula
+    assert bool(site.remarks) == (name != "function body")
+
+
+@pytest.mark.parametrize("slope", [1.0, 1.6, 1.69, 1.71, 1.8])
+def test_another_slope_is_no_quick_gelu(slope, monkeypatch):
+    monkeypatch.setitem(SCALARS, "quick", slope)
+    assert inspect(build(QUICK["sigmoid"])) == []
+
+
+@pytest.mark.parametrize(("formula", "name", "text"), ALL)
+def test_casts_that_do_nothing_stay_outside(formula, name, text):
+    """Keras writes them around every operator."""
+    model = build(text, before="m = MatMul(x, w)  h = Cast<to = 1>(m)", after="b = Cast<to = 1>(a)  y = MatMul(b, w)")
+    site = only(model)
+    assert (site.formula, site.input, site.output) == (formula, "h", "a")
 
 
 @pytest.mark.parametrize(("formula", "name", "text"), ALL)
@@ -137,6 +163,24 @@ def test_what_runs_and_what_is_fused():
     erfc = only(build(EXACT["erfc"]))
     assert (erfc.runs, erfc.fused_on_target) == (None, False)
     assert "no runtime loads this model" in "; ".join(erfc.remarks)
+
+
+def test_not_fused_where_it_is_an_output_or_used_elsewhere():
+    """What onnxruntime does with the whole model, not with the chain alone."""
+    for text, after in ((TANH["pow"], "y = Identity(a)"), (EXACT["div, half last"], "y = Add(a, e)"), (TANH["pow"], "y = Add(a, u)")):
+        model = build(text, after=after)
+        if after == "y = Identity(a)":
+            del model.graph.node[-1]
+            model.graph.output[0].name = "a"
+        kept = [node.op_type for node in optimised(model).graph.node]
+        assert not {"Gelu", "FastGelu"} & set(kept)
+        assert only(model).fused_on_target is False
+
+
+def test_types_behind_operators_of_onnxruntime():
+    text = "m = com.microsoft.FusedMatMul<alpha = 2.0>(x, w)  b = Add(m, one)  h = com.microsoft.Gelu(b)  a = com.microsoft.Gelu(h)"
+    sites = inspect(build(text, before="z = Relu(x)", after="y = MatMul(a, w)"))
+    assert [site.dtype for site in sites] == ["float32", "float32"]
 
 
 def test_from_a_file(tmp_path):

@@ -1,8 +1,10 @@
 """backend="numba": the front door's tests again, its own refusals, threads and forks (cases 9, 10 and 16)."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -12,6 +14,8 @@ from functions import same_bits, sample
 from numba_functions import UNARY
 
 import gelu_fast as gf
+from gelu_fast import views
+from gelu_fast.cpu import ufuncs
 from gelu_fast.jit import parallel
 
 BIG = (1 << 18) + 13
@@ -128,10 +132,19 @@ def test_how_many_threads(threads):
     most = min(8, numba.get_num_threads())
     with parallel.threads(1 << 30) as count:
         assert count == most
-    with parallel.threads(2 * parallel.BYTES_PER_THREAD - 1) as count:
+    with parallel.threads(2 * ufuncs.BYTES_PER_THREAD - 1) as count:
         assert count == 1
-    with parallel.threads(2 * parallel.BYTES_PER_THREAD) as count:
+    with parallel.threads(2 * ufuncs.BYTES_PER_THREAD) as count:
         assert count == min(2, most)
+
+
+def test_what_a_thread_is_worth_stands_once():
+    """In C: what the compiler took for it, where the sources are at hand, is what the Python parts use."""
+    header = Path(__file__).parent.parent / "gelu_fast" / "cpu" / "common.h"
+    if not header.exists():
+        pytest.skip("the tests run outside the source tree")
+    product = re.search(r"#define GF_BYTES_PER_THREAD \((\d+) \* (\d+)\)", header.read_text())
+    assert int(product[1]) * int(product[2]) == ufuncs.BYTES_PER_THREAD == views.LARGE * 4 // 2
 
 
 def test_other_thread_counts_are_left_alone():

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gelu_fast
+from gelu_fast import coefficients
+from gelu_fast.jit import piecewise
 
 CODE = """
 import sys, time, warnings
@@ -62,6 +65,24 @@ def test_damaged_file(tmp_path, suffix, damage):
     file.write_bytes(content)
     assert run(NUMBA_CACHE_DIR=str(tmp_path))[:2] == ["0", "1"]
     assert run(NUMBA_CACHE_DIR=str(tmp_path))[:2] == ["1", "0"]  # repaired
+
+
+def test_a_changed_number_in_the_machine_code(tmp_path):
+    """Nothing but the digest can tell: the file is sound otherwise, and the kernel made from it gives other results."""
+    run(NUMBA_CACHE_DIR=str(tmp_path))
+    file, = files(tmp_path, ".nbc")
+    content = file.read_bytes()
+    # A coefficient as the code holds it: a column of the look-ups, or one of the branch-free formula's.
+    isa = piecewise.isa()
+    if isa is None:
+        number = float.fromhex(coefficients.JIT["f32"]["rise"]["coefs"][0])
+    else:
+        number = float.fromhex(getattr(coefficients, f"{isa.layout.upper()}_TABLES")["none", 0]["rows"][1][3])
+    sought, other = (np.float32(v).tobytes() for v in (number, 2 * number))
+    assert sought in content
+    file.write_bytes(content.replace(sought, other))
+    assert run(NUMBA_CACHE_DIR=str(tmp_path))[:2] == ["0", "1"]
+    assert run(NUMBA_CACHE_DIR=str(tmp_path))[:2] == ["1", "0"]
 
 
 def test_eight_processes_fill_an_empty_cache(tmp_path):

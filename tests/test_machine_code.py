@@ -34,6 +34,7 @@ def functions():
     return found
 
 
+@pytest.mark.case(11)
 def test_wide_registers_only_in_dispatched_functions(functions):
     """A CPU without AVX must get through everything but the kernels it never selects (case 11)."""
     for name, versions in functions.items():

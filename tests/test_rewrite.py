@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 from spellings import ALL, EXACT, QUICK, TANH, build
 from test_forms import exact
@@ -140,6 +140,51 @@ def test_float16_and_casts_inside(form):
             if form != "contrib":  # the evaluator has none; compare_models brings its own
                 a, b = (ReferenceEvaluator(m).run(None, {"x": x})[0] for m in (model, made))
                 np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("form", forms.FORMS)
+def test_a_gelu_that_is_an_output(form):
+    model = build(EXACT["div, half last"])
+    del model.graph.node[-1]
+    model.graph.output[0].name = "a"
+    made = rewrite(model, form)
+    onnx.checker.check_model(made, full_check=True)
+    assert [value.name for value in made.graph.output] == ["a"]
+    np.testing.assert_allclose(infer(made), infer(model), rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("form", forms.FORMS)
+def test_in_a_branch_and_an_output_of_it(form):
+    inner = parser.parse_graph("then () => (float[n, 4] b) { t = Div(h, root)  e = Erf(t)  s = Add(e, one)  g = Mul(h, s)  "
+                               "b = Mul(g, half) }")  # fmt: skip
+    other = parser.parse_graph("else () => (float[n, 4] c) { c = com.microsoft.FastGelu(h) }")
+    for yes, formula in ((True, "none"), (False, "tanh")):
+        model = build("a = Relu(h)")
+        model.graph.node[1].CopyFrom(helper.make_node("If", ["yes"], ["a"], name="i", then_branch=inner, else_branch=other))
+        scalars = {"root": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5), "yes": np.array(yes)}
+        model.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k) for k, v in scalars.items())
+        made = rewrite(model, form)
+        onnx.checker.check_model(made, full_check=True)
+        assert [site.formula for site in inspect(made)] == ["none", "tanh"]
+        np.testing.assert_allclose(infer(made), by_hand(formula), rtol=0, atol=5e-6)
+
+
+def test_split_and_cast_go_below_opset_18():
+    """onnx's converter has no adapter for the one and leaves an attribute to the other."""
+    text = "l, r = Split<axis = 1, num_outputs = 2>(h)  j = Concat<axis = 1>(l, r)  v = Cast<to = 1, saturate = 1>(j)  a = Gelu(v)"
+    made = rewrite(build(text, opset=20), "fusable", opset=14)
+    onnx.checker.check_model(made, full_check=True)
+    assert [(e.domain, e.version) for e in made.opset_import] == [("", 14), ("com.microsoft", 1)]
+    assert [a.name for node in made.graph.node if node.op_type in ("Split", "Cast") for a in node.attribute] == ["axis", "to"]
+    np.testing.assert_allclose(infer(made), by_hand("none"), rtol=0, atol=5e-6)
+    uneven = "l, r, q = Split<axis = 1, num_outputs = 3>(h)  j = Concat<axis = 1>(l, r, q)  a = Gelu(j)"
+    with pytest.raises(ValueError, match="opset: 17 can't be had from 20: .*No Adapter From Version .18 for Split"):
+        rewrite(build(uneven, opset=20), "fusable", opset=17)
+
+
+def test_no_opset_of_ours_is_left():
+    made = rewrite(build(EXACT["div, half last"]), "native", opset=21)
+    assert [(e.domain, e.version) for e in made.opset_import] == [("", 21), ("com.microsoft", 1)]
 
 
 def test_erfc_is_repaired(tmp_path):

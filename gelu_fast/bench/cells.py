@@ -13,7 +13,7 @@ import gelu_fast as gf
 
 from . import data
 from .check import Verdict, check, reference
-from .contenders import COPY, OUR_UFUNC, OURS, Array, Contender, NotOfferedError, Peer, copy, ours
+from .contenders import COPY, OUR_UFUNC, OURS, OWN, Array, Contender, NotOfferedError, Peer, copy, ours_and_numba
 from .timing import Effort, Timing, compare
 from .work import Column, Work
 
@@ -63,7 +63,7 @@ class Cell:
     @property
     def best_peer(self) -> Row | None:
         """The fastest of the others whose answer is right."""
-        others = [r for r in self.rows if r.timing and r.name not in (OURS, OUR_UFUNC, COPY)]
+        others = [r for r in self.rows if r.timing and r.name not in (*OWN, COPY)]
         return min(others, key=lambda r: r.timing.median if r.timing else 0, default=None)
 
     @property
@@ -83,7 +83,7 @@ class Cell:
             f"{row.name}, {self.work.name}, {self.column.name}, {self.data}: off by {row.verdict.max_ulp:.4g} ULP, "
             f"{row.verdict.max_abs:.3g} absolute; the bound is {row.verdict.bound}"
             for row in self.rows
-            if row.verdict and not row.verdict.passed and row.name in (OURS, OUR_UFUNC)
+            if row.verdict and not row.verdict.passed and row.name in OWN
         ]
 
     @property
@@ -148,7 +148,7 @@ def measure(
     effort: Effort,
     *,
     name: str = data.NORMAL,
-    binding: OwnBinding = ours,
+    binding: OwnBinding = ours_and_numba,
 ) -> Cell:
     """Check, then time those whose answer is right.
 

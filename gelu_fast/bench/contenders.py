@@ -25,6 +25,8 @@ Array = npt.NDArray[Any]
 
 OURS = "gelu_fast"
 OUR_UFUNC = "gelu_fast ufunc"
+OUR_NUMBA = "gelu_fast, numba"
+OWN = (OURS, OUR_UFUNC, OUR_NUMBA)  # none of them is a peer
 COPY = "copy"
 _UFUNCS = {
     ("none", False): gf.ufuncs.gelu,
@@ -132,6 +134,19 @@ def ours(work: Work, x: Array, dy: Array | None) -> list[Contender]:
         front = partial(gf.gelu, x, work.form, out=door)
         bare = partial(function, x, ufunc)
     return [Contender(OURS, front, lambda: door), Contender(OUR_UFUNC, bare, lambda: ufunc)]
+
+
+def ours_and_numba(work: Work, x: Array, dy: Array | None) -> list[Contender]:
+    """The same, and the front door with ``backend="numba"`` where it serves; Numba's threads are as many as it has."""
+    own = ours(work, x, dy)
+    if work.dtype in ("float32", "float64") and importlib.util.find_spec("numba"):
+        out = aligned(x.size, x.dtype)
+        if work.backward:
+            call: Callable[[], object] = partial(gf.gelu_backward, dy, x, work.form, out=out, backend="numba")
+        else:
+            call = partial(gf.gelu, x, work.form, out=out, backend="numba")
+        own.append(Contender(OUR_NUMBA, call, lambda: out))
+    return own
 
 
 def copy(x: Array, threads: int) -> Contender:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from .. import pictures
+from ..pictures import CYCLE, FAINT, GREY, Style, label_ends, render, require
+from ..pictures import OURS as OUR_STYLE
 from .cells import Cell
-from .contenders import COPY, OUR_UFUNC, OURS, load
+from .contenders import COPY, OUR_UFUNC, OURS
 from .report import write
 
-_FORMATS = ("png", "svg", "pdf")
+_COPY_STYLE = Style(GREY, "-", "", 1.0)
 
 
 def file_format(path: Path) -> str:
-    """By suffix.
-
-    Raises
-    ------
-    ValueError
-        If it is none that is written here.
-    """
-    suffix = path.suffix.removeprefix(".").lower()
-    if suffix not in _FORMATS:
-        raise ValueError(f"--plot: expected a name ending in .{', .'.join(_FORMATS)}, got {path.name!r}")
-    return suffix
+    """By suffix; ValueError if it is none that is written here."""
+    return pictures.file_format(path, "--plot")
 
 
 def draw(path: Path, sweep: Sequence[Cell], title: str) -> None:
@@ -38,29 +33,45 @@ def draw(path: Path, sweep: Sequence[Cell], title: str) -> None:
         The machine.
     """
     kind = file_format(path)
-    # Without pyplot: no backend, no global state.
-    figure_module = load("matplotlib.figure")
     works = list(dict.fromkeys(cell.work for cell in sweep))
     threads = sorted({cell.column.threads for cell in sweep})
     shape = len(works), len(threads)
-    figure = figure_module.Figure(figsize=(6.4 * shape[1], 4.2 * shape[0]), layout="constrained")
-    panels = figure.subplots(*shape, squeeze=False, sharex=True)
-    figure.suptitle(title, fontsize=10)
+    figure = require("matplotlib.figure").Figure(figsize=(7.2 * shape[1], 4.6 * shape[0]), layout="constrained")
+    panels = figure.subplots(*shape, squeeze=False, sharex=True, sharey="row")
+    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
     names = list(dict.fromkeys(r.name for c in sweep for r in c.rows if r.timing and r.name != OUR_UFUNC))
-    colours = {name: f"C{i}" for i, name in enumerate(n for n in names if n not in (OURS, COPY))}
+    styles = _styles(names)
+    colours = {name: look.colour for name, look in styles.items()}
+    ends = []
     for work, line in zip(works, panels, strict=True):
         for count, panel in zip(threads, line, strict=True):
             cells = [c for c in sweep if c.work == work and c.column.threads == count]
-            for name in names:
-                points = [(c.column.size, c.column.size / ns) for c in cells if (ns := c.nanoseconds(name))]
-                if points:
-                    style = "--" if name == COPY else "-"
-                    colour = {OURS: "black", COPY: "grey"}.get(name) or colours[name]
-                    width = 2.4 if name == OURS else 1.2
-                    panel.plot(*zip(*points, strict=True), style, color=colour, linewidth=width, label=name)
-            panel.set(xscale="log", yscale="log", xlabel="elements", ylabel="Gelem/s")
             panel.set_xscale("log", base=2)
-            panel.set_title(f"{work.name}, {count} thread{'s' if count > 1 else ''}", fontsize=10)
-            panel.grid(True, which="major", alpha=0.3)
-            panel.legend(fontsize=7)
-    write(path, lambda file: figure.savefig(file, format=kind, dpi=120))
+            panel.set_yscale("log")
+            ends.append((panel, _lines(panel, cells, styles)))
+            panel.set(xlabel="elements", ylabel="10⁹ elements a second")
+            panel.set_title(f"{work.name}, {count} thread{'s' if count > 1 else ''}", fontsize=11, loc="left")
+            panel.grid(True, which="major", color=FAINT, lw=0.6)
+            panel.set_axisbelow(True)
+            panel.spines[["top", "right"]].set_visible(False)
+    for panel, found in ends:  # only now are the scales final, a row having one for all
+        label_ends(panel, found, colours, 0.062)
+    content = render(figure, kind)
+    write(path, lambda file: file.write(content))
+
+
+def _styles(names: Sequence[str]) -> dict[str, Style]:
+    others = [name for name in names if name not in (OURS, COPY)]
+    return {OURS: OUR_STYLE, COPY: _COPY_STYLE} | {n: CYCLE[i % len(CYCLE)] for i, n in enumerate(others)}
+
+
+def _lines(panel: Any, cells: Sequence[Cell], styles: dict[str, Style]) -> dict[str, tuple[float, float]]:
+    """Draw; the last point of each line."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, look in styles.items():
+        points = [(c.column.size, c.column.size / ns) for c in cells if (ns := c.nanoseconds(name))]
+        if points:
+            panel.plot(*zip(*points, strict=True), **look.line(), label=name, zorder=4 if name == OURS else 3)
+            found[name] = points[-1]
+    return found
+

@@ -6,19 +6,24 @@
 #include "common.h"
 #include "pool.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
+#ifdef GF_HAVE_POOL
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
+#endif
+#ifdef _OPENMP
+#include <omp.h>
 #endif
 
 /* -- which ISA ---------------------------------------------------------------------------------------------------- */
 
+/* Whatever is static here is read by many threads at once, with a GIL or none: what may change is atomic. */
 static const gf_kernels *kernels = &gf_baseline;
-static const char *names[5];
+static const char *names[5]; /* filled in gf_init */
 
 static const gf_kernels *by_name(const char *name)
 {
@@ -35,6 +40,7 @@ static const gf_kernels *by_name(const char *name)
 const char *const *gf_available(void)
 {
     int n = 0;
+    if (names[0]) return names;
 #ifdef GF_HAVE_X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -58,25 +64,37 @@ int gf_select(const char *name)
     if (name == NULL) name = have[0];
     for (int i = 0; have[i]; i++) {
         if (!strcmp(have[i], name)) {
-            kernels = by_name(name);
+            __atomic_store_n(&kernels, by_name(name), __ATOMIC_RELAXED);
             return 0;
         }
     }
     return -1;
 }
 
-const char *gf_selected(void) { return kernels->name; }
-const gf_kernels *gf_current(void) { return kernels; }
+const gf_kernels *gf_current(void) { return __atomic_load_n(&kernels, __ATOMIC_RELAXED); }
+const char *gf_selected(void) { return gf_current()->name; }
 
 /* -- threads ------------------------------------------------------------------------------------------------------ */
 
 static int threads = 1;
 
-int gf_get_threads(void) { return threads; }
-void gf_set_threads(int n) { threads = n < 1 ? 1 : n; }
+int gf_get_threads(void) { return __atomic_load_n(&threads, __ATOMIC_RELAXED); }
+void gf_set_threads(int n) { __atomic_store_n(&threads, n < 1 ? 1 : n, __ATOMIC_RELAXED); }
 
 #ifdef _OPENMP
+int gf_has_openmp(void) { return 1; }
+#else
+int gf_has_openmp(void) { return 0; }
+#endif
+
+#ifdef GF_HAVE_POOL
 static int forked = 0;
+#ifdef _OPENMP
+static int openmp_limit(void) { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
+#else /* nobody to ask but the environment, once */
+static int limit = INT_MAX;
+static int openmp_limit(void) { return limit; }
+#endif
 
 /* Threads do not survive a fork, and a child of a process with threads had better not start new ones: it stays on one. */
 static void after_fork(void)
@@ -89,14 +107,14 @@ int gf_cpu_count(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    return omp_get_num_procs();
+    long found = sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than the set holds */
+    return found > 0 ? (int)found : 1;
 }
 
 int gf_usable_threads(void)
 {
-    int limit = omp_get_max_threads();
-    if (forked || omp_in_parallel()) return 1;
-    return threads < limit ? threads : limit;
+    int limit = forked ? 1 : openmp_limit(), wanted = gf_get_threads();
+    return wanted < limit ? wanted : limit;
 }
 #else
 int gf_cpu_count(void) { return 1; }
@@ -114,9 +132,15 @@ void gf_init(void)
 {
     if (initialised) return;
     initialised = 1;
-    threads = gf_cpu_count();
-#ifdef _OPENMP
+    gf_available();
+    gf_set_threads(gf_cpu_count());
+#ifdef GF_HAVE_POOL
     pthread_atfork(NULL, NULL, after_fork);
+#ifndef _OPENMP
+    const char *set = getenv("OMP_NUM_THREADS"); /* "4" or "4,2" */
+    long n = set ? strtol(set, NULL, 10) : 0;
+    if (n > 0 && n < INT_MAX) limit = (int)n;
+#endif
 #endif
 }
 
@@ -133,6 +157,7 @@ typedef struct {
 /* Contiguous operands. */
 static void run_packed(const gf_job *job, char *const *at, intptr_t n)
 {
+    const gf_kernels *const kernels = gf_current();
     int dtype = job->loop->dtype, function = job->loop->function, size = gf_sizes[dtype];
     if (job->kind == UNARY) {
         gf_unary stream = job->stream ? kernels->unary_stream[dtype][function] : NULL;
@@ -195,8 +220,21 @@ static int shifted(const gf_job *job, intptr_t n)
     return 0;
 }
 
+/* Whether each element needs the one before it: NumPy's reduce (the output stands still on the first input) and
+ * accumulate (the first input is the output, one element behind). No other call comes so: it copies first. */
+static int is_fold(const gf_job *job)
+{
+    const intptr_t step = job->step[job->operands - 1];
+    const char *out = job->at[job->operands - 1];
+    return job->kind == PRODUCT && job->step[0] == step && out == job->at[0] + step;
+}
+
 static void run(gf_job *job, intptr_t n)
 {
+    if (is_fold(job)) {
+        for (intptr_t i = 0; i < n; i++) run_range(job, i, i + 1);
+        return;
+    }
     const intptr_t size = gf_sizes[job->loop->dtype];
     const char *out = job->at[job->inputs];
     if (n * size < 2 * GF_BYTES_PER_THREAD || shifted(job, n)) {

@@ -10,7 +10,7 @@
 #endif
 #include "pool.h"
 
-#ifdef __linux__
+#ifdef GF_HAVE_POOL
 
 #include <limits.h>
 #include <linux/futex.h>

@@ -4,6 +4,10 @@
 
 #include <stdint.h>
 
+#ifdef __linux__ /* futex */
+#define GF_HAVE_POOL 1
+#endif
+
 /* Work on [begin, end). */
 typedef void (*gf_work)(const void *job, intptr_t begin, intptr_t end);
 

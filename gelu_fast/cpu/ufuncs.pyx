@@ -1,4 +1,18 @@
-"""Real np.ufunc objects over dispatch.c, and the settings that go with it (ISA, threads)."""
+# cython: freethreading_compatible=True
+# cython: subinterpreters_compatible=no
+"""Real np.ufunc objects over dispatch.c, and the settings that go with it (ISA, threads).
+
+Why this is safe without the GIL:
+
+- what is written after import is the chosen ISA and the thread count, single words, read and written atomically;
+- tables for NumPy (`loops`, `data`, `types`, `_kept`) and the list of ISAs are filled at import, by one thread;
+- the pool serves one caller, who takes it by an atomic exchange; all others compute by themselves;
+- loops and `run_rows` compute without the GIL anyhow: one thread's writes to an array that another reads are the
+  callers' affair, as in NumPy; so is resizing one. `run_rows` copies shape and strides, since `x.shape = ...` in
+  another thread frees them.
+
+Why one interpreter only: NumPy's C API, whose types and dtype numbers these tables hold, lives in the main one.
+"""
 
 import operator
 import os
@@ -26,7 +40,12 @@ cdef extern from "dispatch.h":
     void gf_set_threads(int n)
     int gf_usable_threads()
     int gf_cpu_count()
+    int gf_has_openmp()
     void gf_init()
+
+
+cdef extern from "common.h":
+    enum: GF_BYTES_PER_THREAD
 
 
 cdef extern from "rows.h":
@@ -126,7 +145,18 @@ def cpu_count():
     return gf_cpu_count()
 
 
+def has_openmp():
+    """Whether OpenMP's limits are obeyed; without it, of these OMP_NUM_THREADS alone, as it was at import."""
+    return bool(gf_has_openmp())
+
+
+BYTES_PER_THREAD = GF_BYTES_PER_THREAD
+
+
 # -- rows ------------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    MAX_AXES = 64  # NumPy's own limit
 
 SUM, SUM_BACKWARD, GATE, GATE_BACKWARD = GF_SUM, GF_SUM_BACKWARD, GF_GATE, GF_GATE_BACKWARD
 UNARY, PRODUCT = GF_UNARY, GF_PRODUCT
@@ -152,15 +182,21 @@ def run_rows(int kind, int function, tuple inputs, tuple outputs, cnp.ndarray su
     """
     cdef gf_rows job
     cdef cnp.ndarray array = inputs[0]
-    cdef int k = 0, failed, last = array.ndim - 1
+    cdef int k = 0, axis, failed, last = array.ndim - 1
+    cdef intptr_t[MAX_AXES] shape
+    cdef intptr_t[5][MAX_AXES] strides
     job.kind, job.function, job.inputs, job.outputs, job.ndim = kind, function, len(inputs), len(outputs), last
     number = array.descr.type_num
     job.dtype = (GF_F16 if number == cnp.NPY_FLOAT16 else GF_F32 if number == cnp.NPY_FLOAT32 else
                  GF_F64 if number == cnp.NPY_FLOAT64 else GF_BF16)
-    job.shape, job.n = <const intptr_t *> array.shape, array.shape[last]
+    for axis in range(last):
+        shape[axis] = cnp.PyArray_DIMS(array)[axis]
+    job.shape, job.n = shape, cnp.PyArray_DIMS(array)[last]
     for array in inputs + outputs:
         job.at[k] = <char *> cnp.PyArray_DATA(array)
-        job.stride[k] = <const intptr_t *> cnp.PyArray_STRIDES(array)
+        for axis in range(last):
+            strides[k][axis] = cnp.PyArray_STRIDES(array)[axis]
+        job.stride[k] = strides[k]
         job.step[k] = cnp.PyArray_STRIDES(array)[last]
         k += 1
     job.sums = NULL if sums is None else <double *> cnp.PyArray_DATA(sums)

@@ -8,7 +8,7 @@ import numpy as np
 
 from gelu_fast.checks import check_out, result_dtype
 
-from .arrays import run
+from .arrays import run, run_plain
 
 _PLAIN = (np.ndarray, np.memmap)
 
@@ -36,6 +36,8 @@ def serve(name: str, arrays: dict[str, Any], out: Any) -> Any:
     ValueError
         If shapes can't be broadcast; if `out` has another shape or dtype or is read-only.
     """
+    if (done := run_plain(name, list(arrays.values()), out)) is not None:
+        return done
     for parameter, value in arrays.items():
         if isinstance(value, np.ndarray) and type(value) not in _PLAIN:
             raise TypeError(f"{parameter}: backend='numba' takes plain NumPy arrays, got {type(value).__name__}; "

@@ -19,9 +19,6 @@ import numba
 import gelu_fast
 from gelu_fast.cpu import ufuncs
 
-# As in cpu/dispatch.c: a thread is worth waking for this many bytes of input.
-BYTES_PER_THREAD = 192 * 1024
-
 _lock = threading.Lock()
 _launched = False
 _forked = False
@@ -40,7 +37,7 @@ if hasattr(os, "register_at_fork"):
 @contextlib.contextmanager
 def threads(size: int) -> Iterator[int]:
     """How many threads to use for so many bytes of input; Numba's own number is set to it, and put back."""
-    count = min(size // BYTES_PER_THREAD, gelu_fast.get_num_threads())
+    count = min(size // ufuncs.BYTES_PER_THREAD, gelu_fast.get_num_threads())
     if _forked or count < 2:
         yield 1
         return

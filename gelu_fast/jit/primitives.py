@@ -15,9 +15,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-Codegen = tuple[Any, Callable[..., Any]]
-
-_MANTISSA = {32: 23, 64: 52}
+from gelu_fast import instructions
+from gelu_fast.instructions import Codegen
 
 
 def function(python_function: Callable[..., Any]) -> Any:
@@ -25,14 +24,7 @@ def function(python_function: Callable[..., Any]) -> Any:
     return numba.njit(forceinline=True, error_model="numpy")(python_function)
 
 
-@intrinsic
-def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Codegen:
-    """a*b + c, rounded once."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return a(a, a, a), codegen
+fma = intrinsic(instructions.fma)
 
 
 @intrinsic
@@ -77,16 +69,7 @@ def polynomial(typingctx: Any, u: Any, coefs: Any) -> Codegen:
     return u(u, coefs), codegen
 
 
-@intrinsic
-def low_bits_as_exponent(typingctx: Any, a: Any) -> Codegen:
-    """The number whose sign and exponent fields are the lowest bits of a's significand, and whose fraction is 0."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        integer = ir.IntType(a.bitwidth)
-        bits = builder.shl(builder.bitcast(args[0], integer), integer(_MANTISSA[a.bitwidth]))
-        return builder.bitcast(bits, args[0].type)
-
-    return a(a), codegen
+low_bits_as_exponent = intrinsic(instructions.low_bits_as_exponent)
 
 
 @intrinsic

@@ -12,6 +12,7 @@ from numba.core.errors import TypingError
 from numba.extending import overload
 
 from . import formulas, primitives
+from .piecewise import span
 
 COMPILED = formulas.make(primitives)
 # Overloads are inlined like the formulas they call.
@@ -40,7 +41,9 @@ _DOC = """{order}, {form}, of one number, in compiled code or out of it.
     Notes
     -----
     Error bound: 2 ULP{root}. Same limits at ±inf, nan and ±0 as `gelu_fast.gelu` and its derivatives, and the same
-    bits wherever the number stands in an array. Formula: gelu_fast/jit/formulas.py.
+    bits wherever the number stands in an array. Formulas: gelu_fast/jit/formulas.py; for an array of float32, on a CPU
+    with AVX2 or AVX-512, gelu_fast/jit/piecewise.py, whose last bits may differ from those of a number alone and are
+    those of the C kernels for the same instruction set.
     """
 _ROOT = "; next to a root (gelu_fast.bounds.NEAR_ROOT), 2⁻²⁶ absolute in float32 and 2⁻⁵⁴ in float64"
 
@@ -69,15 +72,22 @@ def implementation(name: str, x: Any) -> Callable[..., Any]:
     if x.ndim == 0:
         return lambda x: scalar(result(x[()]))
     dtype = np.dtype(str(result))
+    vectors: Any = span(name) if x.dtype == types.float32 else None
+
+    def impl_of_vectors(x):
+        flat = x.ravel()  # a copy where x is not in C order
+        out = np.empty(flat.size, dtype)
+        vectors(flat, out, 0, flat.size)
+        return out.reshape(x.shape)
 
     def impl(x):
-        flat = x.ravel()  # a copy where x is not in C order
+        flat = x.ravel()
         out = np.empty(flat.size, dtype)
         for i in range(flat.size):
             out[i] = scalar(result(flat[i]))
         return out.reshape(x.shape)
 
-    return impl
+    return impl_of_vectors if vectors else impl
 
 
 def _public(name: str) -> Callable[[Any], Any]:
