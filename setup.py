@@ -80,11 +80,13 @@ class BuildExt(build_ext):
 
 
 setup(
-    packages=["gelu_fast", "gelu_fast.accuracy", "gelu_fast.bench", "gelu_fast.cli", "gelu_fast.cpu", "gelu_fast.cuda",
-              "gelu_fast.export", "gelu_fast.jit", "gelu_fast.torch"],
+    packages=["gelu_fast", "gelu_fast.accuracy", "gelu_fast.bench", "gelu_fast.cli", "gelu_fast.compare",
+              "gelu_fast.cpu", "gelu_fast.cuda", "gelu_fast.export", "gelu_fast.jit", "gelu_fast.torch"],
     package_dir={"gelu_fast.export": "export"},
     include_package_data=False,  # or all that MANIFEST.in names, the C sources too, would be in the wheel
-    package_data={"gelu_fast": ["py.typed"], "gelu_fast.cpu": ["*.pyi"]},
+    package_data={
+        "gelu_fast": ["py.typed"], "gelu_fast.cpu": ["*.pyi"], "gelu_fast.export": ["page_files/*"],
+    },
     ext_modules=cythonize(
         [Extension(
             "gelu_fast.cpu.ufuncs", SOURCES, depends=HEADERS, include_dirs=[CPU, numpy.get_include()],

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 # Their result has the type of any of their inputs, or of the first.
-_SAME_TYPE = {"MatMul", "Gemm", "Add", "Sub", "Mul", "Div", "Tanh", "Sigmoid", "Erf", "Exp", "Pow", "Neg", "Sqrt", "Gelu",
-              "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Slice", "Split", "Concat", "Identity", "Softmax",
-              "LayerNormalization", "Dropout", "Gather", "Conv", "Relu", "ReduceMean", "Expand"}  # fmt: skip
+_SAME_TYPE = {
+    "MatMul", "Gemm", "Conv", "Add", "Sub", "Mul", "Div", "Pow", "Neg", "Sqrt", "Exp", "Erf", "Tanh", "Sigmoid", "Relu",
+    "Gelu", "Softmax", "LayerNormalization", "Dropout", "ReduceMean", "Reshape", "Transpose", "Unsqueeze", "Squeeze",
+    "Flatten", "Slice", "Split", "Concat", "Expand", "Gather", "Identity",
+}  # fmt: skip
 # onnxruntime's and ONNX's operators that compute a whole GELU.
 FUSED = {"Gelu", "FastGelu", "BiasGelu", "QuickGelu"}
 
@@ -123,7 +125,7 @@ def to_ir(loaded: Any) -> Any:
 
 
 def _infer_further(graph: Any) -> None:
-    """Types behind onnxruntime's own operators, where onnx's inference stops: a model that onnxruntime saved has many."""
+    """Types behind onnxruntime's own operators, where onnx's inference stops: in models that onnxruntime saved."""
     ir: Any = require("onnx_ir")
     for node in graph:
         if not node.outputs or node.outputs[0].dtype is not None:
@@ -132,7 +134,9 @@ def _infer_further(graph: Any) -> None:
         to = node.attributes.get("to") if node.op_type == "Cast" else None
         if to is not None and not to.is_ref() and to.value in _FLOATS:
             found = {ir.DataType(to.value)}
-        elif node.domain in (forms.CONTRIB, forms.LOCAL) and "Quantize" not in node.op_type and "QLinear" not in node.op_type:
+        elif node.domain in (forms.CONTRIB, forms.LOCAL) and not any(
+            w in node.op_type for w in ("Quantize", "QLinear")
+        ):
             found = {v.dtype for v in operands if int(v.dtype) in _FLOATS}
         elif node.domain in ("", "ai.onnx") and node.op_type in _SAME_TYPE:
             found = {v.dtype for v in operands[:1]}

@@ -147,7 +147,7 @@ def uncover(graph: Any) -> None:
         if node.domain == _COVER:
             node.domain = ""
         for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs]):
+            for inner in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
                 uncover(inner)
 
 

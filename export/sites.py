@@ -25,7 +25,8 @@ _WANTED = {form: gelu64(_GRID, form) for form in FORMS}
 # Constants rounded to float16 put a GELU off by up to 3e-5, to bfloat16 by 4e-4, which is as far as exact and tanh are
 # apart: then the operator it began with tells which of the two it may be. x·σ(1.69x), 1.6e-3 off, is none.
 _CLOSE, _ROUNDED, _CLEARLY = 2e-6, 1e-3, 0.5
-_MEANT = {"Erf": ("none",), "Erfc": ("none",), "Tanh": ("tanh", "quick"), "Sigmoid": ("tanh", "quick"), "Exp": ("tanh", "quick")}
+_SIGMOIDS = ("tanh", "quick")
+_MEANT = {"Erf": ("none",), "Erfc": ("none",), "Tanh": _SIGMOIDS, "Sigmoid": _SIGMOIDS, "Exp": _SIGMOIDS}
 _FAR = 12  # nodes back and forth from the core
 _LIMIT = 160  # nodes of one GELU; the primitive form has about a hundred
 _CONTRIB = {"Gelu": "none", "BiasGelu": "none", "FastGelu": "tanh", "QuickGelu": "quick"}

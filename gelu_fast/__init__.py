@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 # Heavy parts load on first use.
-_LAZY = ("accuracy", "bench", "cuda", "export", "jit", "torch")
+_LAZY = ("accuracy", "bench", "compare", "cuda", "export", "jit", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Throws damaged ONNX models at inspect, rewrite and verify; one process, one seed after the other.
 
-Usage: python fuzz_models.py SECONDS FIRST_SEED [COUNT]. Prints every seed whose damage led to something else than a clear
-error, and how many were tried. A crash of the process is a finding too: the last seed printed on standard error is it.
+Usage: python fuzz_models.py SECONDS FIRST_SEED [COUNT]. Prints every seed whose damage led to something else than a
+clear error, and how many were tried. A crash of the process is a finding too: the last seed on standard error is it.
 """
 
 import copy
@@ -81,7 +81,8 @@ def lie(rng, model):
         tensor.raw_data = bytes(rng.randrange(9))
     elif what == 3:
         tensor.data_location = 1
-        for key, value in (("location", rng.choice(("/etc/passwd", "../x", "", "a\0b", "m.data"))), ("offset", str(number))):
+        location = rng.choice(("/etc/passwd", "../x", "", "a\0b", "m.data"))
+        for key, value in (("location", location), ("offset", str(number))):
             tensor.external_data.add(key=key, value=value)
     elif what == 4:
         value = rng.choice([*model.graph.input, *model.graph.output])
@@ -91,7 +92,8 @@ def lie(rng, model):
         rng.choice(list(model.opset_import)).version = number
     else:
         node = rng.choice(list(model.graph.node))
-        node.op_type, node.domain = rng.choice((("Gelu", ""), ("BiasGelu", "com.microsoft"), ("F", "own"), ("Cast", "")))
+        kinds = (("Gelu", ""), ("BiasGelu", "com.microsoft"), ("F", "own"), ("Cast", ""))
+        node.op_type, node.domain = rng.choice(kinds)
 
 
 def nest(rng, model):

@@ -23,8 +23,10 @@ import onnx
 QUICK = 1.702
 KERAS = {"none": ("none",), "tanh": ("tanh",), "quick": ("quick",), "silu": (), "both": ("none", "tanh")}
 # What Hugging Face calls its activations, and which formula each is; "gelu_10" clips the exact form.
-HF = {"gelu": "none", "gelu_python": "none", "gelu_10": "none", "gelu_new": "tanh", "gelu_fast": "tanh",
-      "gelu_accurate": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_python_tanh": "tanh", "quick_gelu": "quick"}  # fmt: skip
+HF = {
+    "gelu": "none", "gelu_python": "none", "gelu_10": "none", "gelu_new": "tanh", "gelu_fast": "tanh",
+    "gelu_accurate": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_python_tanh": "tanh", "quick_gelu": "quick",
+}  # fmt: skip
 LEGACY, DYNAMO = (14, 16, 17), (18, 20, 21, 23)
 
 
@@ -72,12 +74,14 @@ def by_torch(module, args, opset, *, dynamo, dynamic=True, **options):
     with quiet():
         if dynamo:
             shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in args) if dynamic else None
-            made = torch.onnx.export(module, args, dynamo=True, opset_version=opset, dynamic_shapes=shapes, verbose=False,
-                                     input_names=names, **options)  # fmt: skip
+            options |= {"dynamic_shapes": shapes, "input_names": names, "verbose": False}
+            made = torch.onnx.export(module, args, dynamo=True, opset_version=opset, **options)
             return made.model_proto
         file = io.BytesIO()
         axes = {name: {0: "n"} for name in names} if dynamic else None
-        torch.onnx.export(module, args, file, dynamo=False, opset_version=opset, dynamic_axes=axes, input_names=names, **options)
+        torch.onnx.export(
+            module, args, file, dynamo=False, opset_version=opset, dynamic_axes=axes, input_names=names, **options
+        )
     return onnx.load_from_string(file.getvalue())
 
 
@@ -127,78 +131,21 @@ def blocks(width=(8, 16)):
     return out
 
 
-def without():
-    """Models of torch without a GELU, some of them near one; name: (module, example)."""
-    import torch
-    from torch import nn
-    from transformers.activations import ACT2FN
-
-    class Normal(nn.Module):
-        """x·Φ(x - 1), Φ(x), 2x·Φ(x), x·Φ(-x): none is a GELU."""
-
-        def __init__(self, kind):
-            super().__init__()
-            self.kind = kind
-
-        def forward(self, x):
-            phi = [x - 1, x, x, -x, x * 1.02][self.kind].mul(0.5**0.5).erf().add(1).mul(0.5)
-            return [x * phi, phi, 2 * x * phi, x * phi, x * phi][self.kind]
-
-    class Sharp(nn.Module):
-        """Swish with another slope."""
-
-        def __init__(self, slope):
-            super().__init__()
-            self.slope = slope
-
-        def forward(self, x):
-            return x * (self.slope * x).sigmoid()
-
-    class Recurrent(nn.Module):
-        """A gated recurrence by hand: x·σ(y) and tanh, of different tensors."""
-
-        def forward(self, x):
-            return torch.tanh(x[:, :1] * 2) * torch.sigmoid(QUICK * x[:, 1:]) + x[:, :1] * torch.sigmoid(QUICK * x[:, 2:3])
-
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner, self.norm = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm(8)
-
-        def forward(self, x):
-            return self.norm(self.inner(x, x, x, need_weights=False)[0] + x)
-
-    names = ("SiLU", "Mish", "Hardswish", "Softplus", "ELU", "SELU", "CELU", "Sigmoid", "Tanh", "LogSigmoid", "Softsign",
-             "Hardsigmoid", "Tanhshrink", "ReLU6", "LeakyReLU")  # fmt: skip
-    found = {name: (getattr(nn, name)(), None) for name in names}
-    found |= {f"near {kind}": (Normal(kind), None) for kind in range(5)}
-    found |= {f"swish {slope}": (Sharp(slope), None) for slope in (1.0, 1.6, 1.8, 2.0)}
-    others = set(ACT2FN) - set(HF) - {"linear", "prelu", "xielu"}
-    found |= {f"HF {name}": (ACT2FN[name], None) for name in sorted(others)}
-    found |= {"recurrent": (Recurrent(), None), "softmax": (nn.Softmax(-1), None), "GLU": (nn.GLU(), None),
-              "LayerNorm": (nn.LayerNorm(8), None), "attention": (Attention(), torch.randn(2, 5, 8)),
-              "softmax by hand": (ByHand(), None)}  # fmt: skip
-    return {name: (module, torch.randn(3, 8) if x is None else x) for name, (module, x) in found.items()}
-
-
-def ByHand():
-    from torch import nn
-
-    class Softmax(nn.Module):
-        def forward(self, x):
-            e = (x - x.amax(-1, keepdim=True)).exp()
-            return e / e.sum(-1, keepdim=True)
-
-    return Softmax()
-
-
 def hugging_face(width=32, layers=2, vocabulary=99, tokens=7):
     """Name: (module, arguments, formulas), with random weights; eager attention, and one tensor out."""
     import torch
     from torch import nn
     from transformers import (
-        BertConfig, BertModel, CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel, GPT2Config, GPT2Model,
-        ViTConfig, ViTModel,
+        BertConfig,
+        BertModel,
+        CLIPTextConfig,
+        CLIPTextModel,
+        CLIPVisionConfig,
+        CLIPVisionModel,
+        GPT2Config,
+        GPT2Model,
+        ViTConfig,
+        ViTModel,
     )  # fmt: skip
 
     class First(nn.Module):
@@ -212,13 +159,17 @@ def hugging_face(width=32, layers=2, vocabulary=99, tokens=7):
             return self.inner(**named, **self.options, return_dict=False)[0]
 
     torch.manual_seed(0)
-    common = dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=2, intermediate_size=4 * width,
-                  attn_implementation="eager")  # fmt: skip
-    image = dict(image_size=16, patch_size=8)
+    common = {
+        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": 2, "intermediate_size": 4 * width,
+        "attn_implementation": "eager",
+    }  # fmt: skip
+    image = {"image_size": 16, "patch_size": 8}
     ids = torch.randint(0, vocabulary, (1, tokens))
     mask, places = torch.ones_like(ids), torch.arange(tokens)[None]
     pixels = torch.randn(1, 3, 16, 16)
-    gpt2 = GPT2Config(vocab_size=vocabulary, n_embd=width, n_layer=layers, n_head=2, use_cache=False, attn_implementation="eager")
+    gpt2 = GPT2Config(
+        vocab_size=vocabulary, n_embd=width, n_layer=layers, n_head=2, use_cache=False, attn_implementation="eager"
+    )
     return {
         "BERT": (First(BertModel(BertConfig(vocab_size=vocabulary, **common))), (ids, mask), ("none",) * layers),
         "GPT-2": (First(GPT2Model(gpt2), use_cache=False), (ids, mask, places), ("tanh",) * layers),
@@ -247,7 +198,9 @@ def keras(backend, width=(8, 16)):
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(Path(__file__).resolve()), folder, *map(str, width)]
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        )
         if done.returncode:
             raise RuntimeError(f"keras on {backend}: {done.stderr[-2000:]}")
         made = {name: onnx.load(Path(folder) / f"{name}.onnx") for name in KERAS}

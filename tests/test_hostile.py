@@ -70,12 +70,12 @@ def recursive():
 @pytest.mark.parametrize("make", [huge, cyclic, duplicate, deep, negative, recursive])
 def test_models_that_lie(tmp_path, make, reader):
     """inspect may find what there is to find; nothing hangs, and whatever is said is one clear error."""
-    model, started = make(), time.monotonic()
+    model, started, said = make(), time.monotonic(), "nothing"
     try:
         READERS[reader](model, tmp_path)
     except (ValueError, TypeError) as error:
-        assert str(error)
-        assert len(str(error)) < 3000
+        said = str(error)
+    assert 0 < len(said) < 3000
     assert time.monotonic() - started < 60
 
 
@@ -94,10 +94,12 @@ def test_truncated_at_every_place(tmp_path):
     whole = build(EXACT["div, half last"]).SerializeToString()
     for end in range(0, len(whole), max(1, len(whole) // 60)):
         path.write_bytes(whole[:end])
+        said = "m.onnx"
         try:
-            assert isinstance(inspect(path), list)
+            inspect(path)
         except ValueError as error:
-            assert "m.onnx" in str(error)
+            said = str(error)
+        assert "m.onnx" in said
 
 
 def test_external_data_that_leaves_the_folder(tmp_path):

@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 import spellings
-from onnx import TensorProto, helper, numpy_helper, parser
 from models_of_others import optimised
+from onnx import TensorProto, helper, numpy_helper, parser
 from spellings import ALL, ELEMENTS, EXACT, OTHERS, QUICK, SCALARS, TANH, build
 from test_forms import NAMED, activation
 
@@ -38,8 +38,9 @@ def test_constants_rounded_to_float16(formula, name, text):
 @pytest.mark.parametrize(("formula", "name", "text"), ALL)
 def test_constants_rounded_to_bfloat16(formula, name, text, monkeypatch):
     """As far off as exact and tanh are apart."""
-    rounded = {k: float((np.float32(v).view(np.uint32) + 0x8000 & 0xFFFF0000).view(np.float32)) for k, v in SCALARS.items()}
-    monkeypatch.setattr(spellings, "SCALARS", rounded)
+    bits = np.array(list(SCALARS.values()), np.float32).view(np.uint32)
+    rounded = (bits + 0x8000 & 0xFFFF0000).view(np.float32)
+    monkeypatch.setattr(spellings, "SCALARS", dict(zip(SCALARS, rounded, strict=True)))
     site = only(build(text))
     assert site.formula == formula
     assert bool(site.remarks) == (name != "function body")
@@ -119,7 +120,7 @@ def test_an_intermediate_used_elsewhere_is_told():
 def test_subgraphs():
     inner = parser.parse_graph("then () => (float[n, 4] a) { t = Div(h, root)  e = Erf(t)  s = Add(e, one)  "
                                "g = Mul(h, s)  a = Mul(g, half) }")  # fmt: skip
-    other = parser.parse_graph("else () => (float[n, 4] b) { b = Gelu<approximate = \"tanh\">(h) }")
+    other = parser.parse_graph('else () => (float[n, 4] b) { b = Gelu<approximate = "tanh">(h) }')
     choose = helper.make_node("If", ["yes"], ["a"], name="choice", then_branch=inner, else_branch=other)
     model = build("a = Relu(h)", opset=20)
     model.graph.node[1].CopyFrom(choose)
@@ -167,7 +168,11 @@ def test_what_runs_and_what_is_fused():
 
 def test_not_fused_where_it_is_an_output_or_used_elsewhere():
     """What onnxruntime does with the whole model, not with the chain alone."""
-    for text, after in ((TANH["pow"], "y = Identity(a)"), (EXACT["div, half last"], "y = Add(a, e)"), (TANH["pow"], "y = Add(a, u)")):
+    for text, after in (
+        (TANH["pow"], "y = Identity(a)"),
+        (EXACT["div, half last"], "y = Add(a, e)"),
+        (TANH["pow"], "y = Add(a, u)"),
+    ):
         model = build(text, after=after)
         if after == "y = Identity(a)":
             del model.graph.node[-1]
@@ -178,7 +183,8 @@ def test_not_fused_where_it_is_an_output_or_used_elsewhere():
 
 
 def test_types_behind_operators_of_onnxruntime():
-    text = "m = com.microsoft.FusedMatMul<alpha = 2.0>(x, w)  b = Add(m, one)  h = com.microsoft.Gelu(b)  a = com.microsoft.Gelu(h)"
+    text = "m = com.microsoft.FusedMatMul<alpha = 2.0>(x, w)  b = Add(m, one)  h = com.microsoft.Gelu(b)  " \
+           "a = com.microsoft.Gelu(h)"  # fmt: skip
     sites = inspect(build(text, before="z = Relu(x)", after="y = MatMul(a, w)"))
     assert [site.dtype for site in sites] == ["float32", "float32"]
 

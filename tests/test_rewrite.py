@@ -155,12 +155,14 @@ def test_a_gelu_that_is_an_output(form):
 
 @pytest.mark.parametrize("form", forms.FORMS)
 def test_in_a_branch_and_an_output_of_it(form):
-    inner = parser.parse_graph("then () => (float[n, 4] b) { t = Div(h, root)  e = Erf(t)  s = Add(e, one)  g = Mul(h, s)  "
-                               "b = Mul(g, half) }")  # fmt: skip
+    chain = EXACT["div, half last"].replace("a = ", "b = ")
+    inner = parser.parse_graph(f"then () => (float[n, 4] b) {{ {chain} }}")
     other = parser.parse_graph("else () => (float[n, 4] c) { c = com.microsoft.FastGelu(h) }")
     for yes, formula in ((True, "none"), (False, "tanh")):
         model = build("a = Relu(h)")
-        model.graph.node[1].CopyFrom(helper.make_node("If", ["yes"], ["a"], name="i", then_branch=inner, else_branch=other))
+        model.graph.node[1].CopyFrom(
+            helper.make_node("If", ["yes"], ["a"], name="i", then_branch=inner, else_branch=other)
+        )
         scalars = {"root": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5), "yes": np.array(yes)}
         model.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k) for k, v in scalars.items())
         made = rewrite(model, form)
@@ -171,14 +173,16 @@ def test_in_a_branch_and_an_output_of_it(form):
 
 def test_split_and_cast_go_below_opset_18():
     """onnx's converter has no adapter for the one and leaves an attribute to the other."""
-    text = "l, r = Split<axis = 1, num_outputs = 2>(h)  j = Concat<axis = 1>(l, r)  v = Cast<to = 1, saturate = 1>(j)  a = Gelu(v)"
+    text = "l, r = Split<axis = 1, num_outputs = 2>(h)  j = Concat<axis = 1>(l, r)  "
+    text += "v = Cast<to = 1, saturate = 1>(j)  a = Gelu(v)"
     made = rewrite(build(text, opset=20), "fusable", opset=14)
     onnx.checker.check_model(made, full_check=True)
     assert [(e.domain, e.version) for e in made.opset_import] == [("", 14), ("com.microsoft", 1)]
-    assert [a.name for node in made.graph.node if node.op_type in ("Split", "Cast") for a in node.attribute] == ["axis", "to"]
+    two = [node for node in made.graph.node if node.op_type in ("Split", "Cast")]
+    assert [attribute.name for node in two for attribute in node.attribute] == ["axis", "to"]
     np.testing.assert_allclose(infer(made), by_hand("none"), rtol=0, atol=5e-6)
     uneven = "l, r, q = Split<axis = 1, num_outputs = 3>(h)  j = Concat<axis = 1>(l, r, q)  a = Gelu(j)"
-    with pytest.raises(ValueError, match="opset: 17 can't be had from 20: .*No Adapter From Version .18 for Split"):
+    with pytest.raises(ValueError, match=r"opset: 17 can't be had from 20: .*No Adapter From Version .18 for Split"):
         rewrite(build(uneven, opset=20), "fusable", opset=17)
 
 

@@ -55,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--exhaustive", nargs="+", metavar="FUNCTION", help="all 2^32 float32 inputs; 'all' for all nine")
     add("--output", type=Path, default=Path("accuracy-results"), help="where --exhaustive puts its JSON")
     add("--workers", type=int, help="processes of --exhaustive; by default one per CPU")
-    add("--plots", type=Path, metavar="DIRECTORY", help="draw error against x, peers beside ours")
+    help_plot = "draw error against x, peers beside ours"
+    add("--plot", "--plots", dest="plots", type=Path, metavar="DIRECTORY", help=help_plot)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON and nothing else")
     shape.add_argument("--markdown", action="store_true", help="print the README's table and nothing else")

@@ -1,5 +1,5 @@
-"""The commands of `gelu-fast`: export, verify, inspect, rewrite, quantize, accuracy,
-bench, info.
+"""The commands of `gelu-fast`: export, verify, inspect, rewrite, quantize, compare,
+accuracy, bench, info.
 
 Exit codes: 0 done, 1 a check failed, 2 bad usage or input. With ``--json`` standard output holds one JSON
 object and nothing else; errors go to standard error.
@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from . import blocks, measure, models, quantized
+from . import blocks, compare, measure, models, quantized
 from .printing import complain
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for part in (blocks, models, quantized, measure):
+for part in (blocks, models, quantized, compare, measure):
     part.add_to(app)
 
 

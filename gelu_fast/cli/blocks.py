@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .page import page_maker
 from .printing import JsonOption, OverwriteOption, complain, print_report
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def export(
     ] = False,
     allow_nonfinite: Annotated[bool, typer.Option("--allow-nonfinite", help="Take nan and inf in weights.")] = False,
     timing: TimingOption = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Also make this folder: a page that runs the model in a browser.")
+    ] = None,
+    onnxruntime_web: Annotated[
+        Path | None, typer.Option("--onnxruntime-web", help="The npm package, for --page; by default npm fetches it.")
+    ] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,20 +59,25 @@ def export(
 
     if opset is not None and target is not None:
         raise ValueError("--opset and --target exclude each other")
+    if page is not None and target is None:
+        target = "onnxruntime-web"
+    source = _source(weights, in_features, hidden_features, seed)
     try:
-        report = export_ffn(
-            _source(weights, in_features, hidden_features, seed),
-            output,
-            approximate=approximate,
-            target=target if opset is None else f"opset {opset}",
-            form=form,
-            dims=tuple(name.strip() for name in dims.split(",")),
-            dtype=dtype,
-            external_data=external_data or "auto",
-            allow_nonfinite=allow_nonfinite,
-            timing=timing,
-            overwrite=overwrite,
-        )
+        with page_maker(page, onnxruntime_web, overwrite) as make_page:
+            report = export_ffn(
+                source,
+                output,
+                approximate=approximate,
+                target=target if opset is None else f"opset {opset}",
+                form=form,
+                dims=tuple(name.strip() for name in dims.split(",")),
+                dtype=dtype,
+                external_data=external_data or "auto",
+                allow_nonfinite=allow_nonfinite,
+                timing=timing,
+                overwrite=overwrite,
+            )
+            make_page(report, source)
     except VerificationError as error:
         print_report(error.report, as_json)
         complain(str(error))

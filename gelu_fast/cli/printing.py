@@ -41,7 +41,8 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    _print(table, ["".join(row) for row in (heads, *rows)])
+    widest = ("".join(max(column, key=len) for column in zip(heads, *rows, strict=True)),)
+    _print(table, widest)
 
 
 def _print(table: Table, lines: Sequence[str]) -> None:

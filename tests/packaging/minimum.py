@@ -13,7 +13,7 @@ import tomllib
 
 import steps
 
-EXTRAS = ("cli", "onnx", "accuracy", "bench", "plot", "numba", "keras", "all")
+EXTRAS = ("cli", "onnx", "accuracy", "bench", "plot", "compare", "dask", "numba", "keras", "all")
 PARTS = {  # patterns of test files
     "kernels": (*steps.KERNEL_TESTS, "tests/test_threads.py", "tests/test_ffn.py"),
     "cli": ("tests/test_cli*.py", "tests/test_accuracy_command.py"),
