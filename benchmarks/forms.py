@@ -91,7 +91,9 @@ def main() -> int:
     Console(width=110).print(table)
     if args.write:
         lines = [
-            f"    {key!r}: {{".replace("'", '"') + ", ".join(f'"{form}": {t:.0f}' for form, t in means.items()) + "},\n"
+            f"    {key!r}: {{\n        ".replace("'", '"')
+            + ", ".join(f'"{form}": {t:.0f}' for form, t in means.items())
+            + ",\n    },\n"
             for key, means in found.items()
         ]
         (ROOT / "export" / "measured.py").write_text(HEAD + "".join(lines) + "}\n", encoding="utf-8")

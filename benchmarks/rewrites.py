@@ -141,7 +141,7 @@ def main() -> int:
         "after",
         "gain",
     )
-    for name in (*names, "max difference"):
+    for name in (*names, "gain", "max difference"):
         table.add_column(name)
     failed = 0
     for other in models(args.small):
