@@ -9,7 +9,7 @@ SOURCES := $(filter-out gelu_fast/cpu/ufuncs.c,$(SOURCES))
 DEPS := $(VENV)/.deps
 BUILD := $(VENV)/.build-$(FILES)
 
-.PHONY: demo test bench bench-full bench-ffn bench-torch accuracy accuracy-exhaustive test-aarch64 test-deploy deploy-facts \
+.PHONY: demo test bench bench-full bench-ffn bench-torch bench-rewrites bench-forms accuracy accuracy-exhaustive test-aarch64 test-deploy deploy-facts \
   test-asan test-ubsan test-packaging test-old-cpus test-freethreaded test-minimum lint setup clean
 setup: $(BUILD)
 
@@ -54,6 +54,14 @@ accuracy-exhaustive: $(BUILD)
 
 bench-ffn: $(BUILD)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/feed_forward.py
+
+# GELU in models that others' exporters made, before and after rewrite.
+bench-rewrites: $(BUILD)
+	$(BIN)/python benchmarks/rewrites.py
+
+# Which form of GELU is quickest in which onnxruntime; remakes export/measured.py.
+bench-forms: $(BUILD)
+	$(BIN)/python benchmarks/forms.py --write
 
 bench-torch: $(BUILD)
 	$(BIN)/python benchmarks/torch_gelu.py
