@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # A strict editable install links single files, so a new or removed file needs a reinstall; an edited .py does not.
-FILES := $(shell find gelu_fast export -name '*.py' -o -name '*.pyi' -o -name '*.pyx' | sort | cksum | cut -d' ' -f1)
+FILES := $(shell find gelu_fast export -name '*.py' -o -name '*.pyi' -o -name '*.pyx' -o -path '*page_files/*' | sort | cksum | cut -d' ' -f1)
 SOURCES := setup.py pyproject.toml $(wildcard gelu_fast/cpu/*.pyx gelu_fast/cpu/*.h gelu_fast/cpu/*.[c])
 SOURCES := $(filter-out gelu_fast/cpu/ufuncs.c,$(SOURCES))
 DEPS := $(VENV)/.deps

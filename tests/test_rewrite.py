@@ -142,6 +142,16 @@ def test_float16_and_casts_inside(form):
                 np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("form", ["native", "fusable", "contrib", "function"])
+def test_what_was_computed_in_float32_still_is(form):
+    done = rewrite_with_report(build(EXACT["half in the middle"], "float16", compute="float32"), form)
+    (site,) = inspect(done.model)
+    assert [n.op_type for n in done.model.graph.node].count("Cast") == 2
+    assert site.fused_on_target
+    plain = rewrite(build(EXACT["half in the middle"], "float16"), form)
+    assert not any(node.op_type == "Cast" for node in plain.graph.node)
+
+
 @pytest.mark.parametrize("form", forms.FORMS)
 def test_a_gelu_that_is_an_output(form):
     model = build(EXACT["div, half last"])
