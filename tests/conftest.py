@@ -1,5 +1,10 @@
 """Fixtures: every instruction set this CPU runs, and thread settings that are put back."""
 
+import importlib
+import importlib.util
+import sys
+import types
+
 import pytest
 
 import gelu_fast as gf
@@ -27,3 +32,21 @@ def threads():
     before = gf.get_num_threads()
     yield gf.set_num_threads
     gf.set_num_threads(before)
+
+
+@pytest.fixture
+def timm_mlp():
+    """timm's Mlp class, without timm's ``__init__``, which needs torchvision: PyPI's doesn't load beside torch+cpu."""
+    spec = importlib.util.find_spec("timm")
+    if spec is None:
+        pytest.skip("needs timm: pip install --no-deps timm")
+    (root,) = spec.submodule_search_locations
+    before = set(sys.modules)
+    for name, path in (("timm", root), ("timm.layers", f"{root}/layers")):
+        package = types.ModuleType(name)
+        package.__path__ = [path]
+        sys.modules[name] = package
+    yield importlib.import_module("timm.layers.mlp").Mlp
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == "timm":
+            del sys.modules[name]

@@ -1,10 +1,5 @@
 """The blocks of Hugging Face's and timm's models, which are what most people have, and of our own FeedForward."""
 
-import importlib
-import importlib.util
-import sys
-import types
-
 import numpy as np
 import pytest
 import torch
@@ -107,24 +102,6 @@ def test_several_bert_layers_are_a_stack():
         return x
 
     np.testing.assert_allclose(run64(x, stack.blocks, "none"), double(run, x), rtol=1e-12, atol=1e-13)
-
-
-@pytest.fixture
-def timm_mlp():
-    """timm's Mlp class, without timm's ``__init__``, which needs torchvision: PyPI's doesn't load beside torch+cpu."""
-    spec = importlib.util.find_spec("timm")
-    if spec is None:
-        pytest.skip("needs timm: pip install --no-deps timm")
-    (root,) = spec.submodule_search_locations
-    before = set(sys.modules)
-    for name, path in (("timm", root), ("timm.layers", f"{root}/layers")):
-        package = types.ModuleType(name)
-        package.__path__ = [path]
-        sys.modules[name] = package
-    yield importlib.import_module("timm.layers.mlp").Mlp
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] == "timm":
-            del sys.modules[name]
 
 
 def test_timm(timm_mlp):

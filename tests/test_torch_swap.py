@@ -114,6 +114,20 @@ def test_functions_and_shared_modules():
     torch.testing.assert_close(model(x), before)
 
 
+@pytest.mark.parametrize("form", ["none", "tanh"])
+def test_timm(timm_mlp, form):
+    mlp = timm_mlp(8, 12, act_layer=lambda: torch.nn.GELU(form), drop=0.1).eval()
+    x = torch.randn(5, 8)
+    with torch.no_grad():
+        before = mlp(x)
+    swap = gt.swap_gelu(mlp)
+    assert type(mlp.act) is gt.GELU
+    assert mlp.act.approximate == form
+    torch.testing.assert_close(mlp(x), before, rtol=0, atol=1e-5)
+    swap.undo()
+    assert type(mlp.act) is torch.nn.GELU
+
+
 def test_nothing_is_patched_on_import():
     assert torch.nn.functional.gelu is torch._C._nn.gelu
     assert torch.nn.GELU.__module__ == "torch.nn.modules.activation"
