@@ -9,7 +9,8 @@ SOURCES := $(filter-out gelu_fast/cpu/ufuncs.c,$(SOURCES))
 DEPS := $(VENV)/.deps
 BUILD := $(VENV)/.build-$(FILES)
 
-.PHONY: demo test bench bench-full bench-ffn bench-torch bench-rewrites bench-forms accuracy accuracy-exhaustive test-aarch64 test-deploy deploy-facts \
+.PHONY: demo test bench bench-full bench-ffn bench-torch bench-rewrites bench-forms accuracy accuracy-exhaustive docs \
+  test-aarch64 test-deploy deploy-facts \
   test-asan test-ubsan test-packaging test-old-cpus test-freethreaded test-minimum lint setup clean
 setup: $(BUILD)
 
@@ -102,6 +103,13 @@ test-freethreaded:
 # The lowest versions that pyproject.toml allows.
 test-minimum:
 	$(PYTHON) tests/packaging/minimum.py
+
+# The API reference, from docstrings, in build/docs. "!" leaves out what pdoc would add by itself: names of __all__ that
+# are modules too. Not from the root, where ./gelu_fast shadows the installed package.
+API := gelu_fast !gelu_fast[.] gelu_fast.bounds gelu_fast.cuda gelu_fast.export !gelu_fast[.]export[.] gelu_fast.forms gelu_fast.jit gelu_fast.torch gelu_fast.ufuncs
+docs: $(BUILD)
+	rm -rf build/docs && mkdir -p build
+	cd build && $(CURDIR)/$(BIN)/python -P -W error -m pdoc -d numpy -o docs $(API)
 
 lint: $(BUILD)
 	$(BIN)/ruff check .

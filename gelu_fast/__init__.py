@@ -22,7 +22,6 @@ __all__ = [
     "bias_gelu",
     "bias_gelu_backward",
     "cpu_info",
-    "export",
     "forms",
     "geglu",
     "geglu_backward",
@@ -32,10 +31,8 @@ __all__ = [
     "gelu_grad2",
     "gelu_with_grad",
     "get_num_threads",
-    "jit",
     "num_threads",
     "set_num_threads",
-    "torch",
     "ufuncs",
 ]
 

@@ -1895,6 +1895,7 @@ JIT = {
         },
     },
 }
+
 # For CUDA; generate_cuda_coefficients.py says what it fits. error: of y, absolute.
 CUDA_SHORT = {
     'float16': {

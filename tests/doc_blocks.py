@@ -11,12 +11,13 @@ The word behind a fence says what becomes of its block:
 Behind python, sh and javascript may stand ``no-run: REASON``, one of `REASONS`; where what the reason names is there,
 the block is run nonetheless. A block that is not run is checked as far as it can be without running it.
 
-``python doc_blocks.py PAGE`` runs a page, and prints the last line of each block that it didn't run.
+``python doc_blocks.py PAGE`` runs a page and prints where each block that it ran stands.
 """
 
 import ast
 import contextlib
 import doctest
+import functools
 import importlib.util
 import io
 import linecache
@@ -61,8 +62,7 @@ def _never():
 # Reason -> whether the block can be run after all; the second text says when, for the list of what is skipped.
 REASONS = {
     "needs a GPU": (_has_gpu, "runs where numba-cuda finds a GPU"),
-    "needs JAX": (lambda: _installed("jax"), "runs where JAX is installed"),
-    "needs TensorFlow": (lambda: _installed("tensorflow"), "runs where TensorFlow is installed"),
+    "needs JAX and TensorFlow": (lambda: _installed("jax", "tensorflow"), "runs where both are installed"),
     "needs onnxruntime-node": (_has_node, "runs after `make test-deploy` has installed it"),
     "needs the network": (_never, "never runs; tests/test_page.py makes a page from a local copy"),
     "needs a cluster": (_never, "never runs; tests/test_score.py starts a cluster of its own"),
@@ -201,7 +201,7 @@ def _check_command(block, words):
         unknown = options - options_of(rest[0])
         assert not unknown, f"{block.where}: gelu-fast {rest[0]} has no {', '.join(sorted(unknown))}"
     elif first == "make":
-        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
         assert set(rest) <= set(targets), f"{block.where}: the Makefile has not all of {rest}"
     elif first in ("pip", ".venv/bin/pip"):
         assert rest[0] == "install", block.where
@@ -216,6 +216,7 @@ def _check_command(block, words):
         assert first in ("dask", "npm", "sudo", "cd"), f"{block.where}: {first} is no command known here"
 
 
+@functools.cache
 def options_of(command):
     """The options that ``gelu-fast COMMAND --help`` lists."""
     done = subprocess.run(

@@ -202,3 +202,24 @@ def test_export_without_onnx_names_the_extra(tmp_path):
     done = process(code=code, cwd=tmp_path)
     assert done.returncode == 2
     assert "pip install 'gelu-fast[onnx]'" in done.stderr
+
+
+def test_debug_shows_the_traceback(cli):
+    code, out, err = cli("--debug", "inspect", "none.onnx")
+    assert (code, out) == (2, "")
+    assert "Traceback" in err
+    assert "gelu-fast: path_or_model: no file at none.onnx" in err
+    assert "Traceback" not in cli("inspect", "none.onnx")[2]
+
+
+def test_a_pipe_gets_no_padding(cli):
+    out = cli("export", *RANDOM, "-o", "m.onnx")[1]
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+@pytest.mark.parametrize("command", ["export", "verify", "inspect", "rewrite", "quantize", "compare", "accuracy", "bench", "info"])
+def test_every_help_has_an_example(cli, command):
+    code, out, _ = cli(command, "--help")
+    assert code == 0
+    assert f"gelu-fast {command}" in out
+    assert "xample" in out

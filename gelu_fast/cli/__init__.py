@@ -1,14 +1,14 @@
-"""The commands of `gelu-fast`: export, verify, inspect, rewrite, quantize, compare,
-accuracy, bench, info.
+"""The commands of `gelu-fast`: export, verify, inspect, rewrite, quantize, compare, accuracy, bench, info.
 
 Exit codes: 0 done, 1 a check failed, 2 bad usage or input. With ``--json`` standard output holds one JSON
-object and nothing else; errors go to standard error.
+object and nothing else; errors go to standard error, one paragraph, with ``--debug`` the traceback too.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,18 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+_debug = False
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error too.")] = False,
+) -> None:
+    """The fastest and most accurate GELU, and the kit that puts it into ONNX models."""
+    global _debug
+    _debug = debug
+
+
 for part in (blocks, models, quantized, compare, measure):
     part.add_to(app)
 
@@ -43,6 +55,8 @@ def _guard(command: Callable[[], Any]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except (ValueError, TypeError, NotImplementedError, ImportError, OSError) as error:
+        if _debug:
+            traceback.print_exc()
         complain(str(error))
         return 2
     return 0

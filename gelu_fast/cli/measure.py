@@ -20,21 +20,30 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_optio
 
 
 def accuracy(context: typer.Context) -> None:
-    """Measure every function's error against independent references (--help lists its options)."""
+    """Measure every function's error against independent references (--help lists its options).
+
+    Example: gelu-fast accuracy --markdown
+    """
     from gelu_fast.accuracy.__main__ import main
 
     raise typer.Exit(main(context.args))
 
 
 def bench(context: typer.Context) -> None:
-    """Time GELU against the libraries that are installed, answers checked first (--help lists its options)."""
+    """Time GELU against the libraries that are installed, answers checked first (--help lists its options).
+
+    Example: gelu-fast bench --plot throughput.png
+    """
     from gelu_fast.bench import main
 
     raise typer.Exit(main(context.args))
 
 
 def info(as_json: JsonOption = False) -> None:
-    """Print versions, the instruction set in use and the number of threads."""
+    """Print versions, the instruction set in use and the number of threads.
+
+    Example: gelu-fast info --json
+    """
     import gelu_fast
 
     cpu = gelu_fast.cpu_info()

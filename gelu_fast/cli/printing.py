@@ -46,9 +46,14 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _print(table: Table, lines: Sequence[str]) -> None:
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
     # Into a pipe nothing is folded, so that a digest or a path can be picked out by line.
-    width = None if sys.stdout.isatty() else max(map(len, lines), default=0) + 24
-    Console(width=width).print(table)
+    console = Console(width=max(map(len, lines), default=0) + 24)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def complain(message: str) -> None:
