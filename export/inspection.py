@@ -149,7 +149,8 @@ def _infer_further(graph: Any) -> None:
 def _typed(proto: Any) -> bool:
     graph = proto.graph
     told = {value.name for part in (graph.value_info, graph.input, graph.output) for value in part}
-    return all(name in told for node in proto.graph.node for name in node.output if name)
+    nested = any(attribute.HasField("g") for node in graph.node for attribute in node.attribute)
+    return not nested and all(name in told for node in graph.node for name in node.output if name)
 
 
 def dtype_of(model: Any, site: Site) -> str | None:

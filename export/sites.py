@@ -27,6 +27,10 @@ _WANTED = {form: gelu64(_GRID, form) for form in FORMS}
 _CLOSE, _ROUNDED, _CLEARLY = 2e-6, 1e-3, 0.5
 _SIGMOIDS = ("tanh", "quick")
 _MEANT = {"Erf": ("none",), "Erfc": ("none",), "Tanh": _SIGMOIDS, "Sigmoid": _SIGMOIDS, "Exp": _SIGMOIDS}
+# Where a clamp shows.
+_FAR_OUT = np.array([-np.inf, -1e30, -1e4, -200.0, 200.0, 1e4, 1e30, np.inf])
+_FAR_OUT_WANTED = np.where(_FAR_OUT < 0, 0.0, _FAR_OUT)
+_WIDTHS = {10: 1, 16: 1, 1: 2, 11: 3}  # of TensorProto's float16, bfloat16, float, double
 _FAR = 12  # nodes back and forth from the core
 _LIMIT = 160  # nodes of one GELU; the primitive form has about a hundred
 _CONTRIB = {"Gelu": "none", "BiasGelu": "none", "FastGelu": "tanh", "QuickGelu": "quick"}
@@ -146,34 +150,59 @@ class _Finder:
             formula, spelling = self._functions[node.op_identifier()], f"function {node.domain}.{node.op_type}"
         if formula not in FORMS:
             return None
-        return Site(formula, spelling, [node], inputs[0], node.outputs[0], bias, scope, error)
+        site = Site(formula, spelling, [node], inputs[0], node.outputs[0], bias, scope, error)
+        site.remarks = _remarks(site)
+        return site
 
     def _chain(self, core: Any, scope: str) -> Site | None:
-        """Of all parts that are a GELU the one that keeps the type, and the largest: Casts and clamps go with it.
+        """The smallest part that is a GELU: a clamp or an addition at its ends, however harmless, isn't part of it.
 
-        Nodes at its ends that do nothing, such as Keras's Casts from float32 to float32, don't make it larger.
+        But where such a part computes between two Casts in a wider type than the tensors have, the Casts are; and the
+        primitive form's own clamp is.
         """
-        best: Site | None = None
-        rank = (False, 0)
+        found: list[Site] = []
         entries = self._before(core)
         for output in self._behind(core):
             for entry in entries:
                 nodes = self._reader.region(output, entry, _LIMIT)
-                if not nodes or core not in nodes:
-                    continue
-                this = (entry.dtype == output.dtype, sum(not elementwise.idle(node) for node in nodes))
-                if this <= rank:
+                if not nodes or core not in nodes or not _keeps_the_rank(nodes, entry):
                     continue
                 formula, error = _nearest(self._reader.evaluate(nodes, entry, output, _GRID), core.op_type)
                 if formula is not None:
-                    rank = this
                     spelling = " ".join(n.op_type for n in nodes)
-                    best = Site(formula, spelling, nodes, entry, output, None, scope, error)
-        if best is not None:
-            scalars = (self._reader.scalar(v) for n in best.nodes for v in elementwise.operands(n))
-            best.numbers = tuple(number for number in scalars if number is not None)
-            best.remarks = _remarks(best)
+                    found.append(Site(formula, spelling, nodes, entry, output, None, scope, error))
+        if not found:
+            return None
+        found.sort(key=lambda site: len(site.nodes))
+
+        def size(site: Site) -> tuple[int, int]:
+            """Nodes that do nothing, such as Keras's Casts from float32 to float32, don't make it larger."""
+            return sum(not elementwise.idle(node) for node in site.nodes), -len(site.nodes)
+
+        larger = (site for site in found[1:] if self._belongs(site, found[0], core.op_type == "Exp"))
+        best = max(found[0], *larger, found[0], key=size)
+        scalars = (self._reader.scalar(v) for n in best.nodes for v in elementwise.operands(n))
+        best.numbers = tuple(number for number in scalars if number is not None)
+        best.remarks = _remarks(best)
         return best
+
+    def _belongs(self, site: Site, inner: Site, primitive: bool) -> bool:
+        """Whether a larger part is the smaller one in a wider type, as 16 bits in float32, or with its own clamp.
+
+        Where it computes something else far out, it has a clamp in it that somebody wants.
+        """
+        values = (site.entry, site.output, inner.entry, inner.output)
+        widths = [0 if v.dtype is None else _WIDTHS.get(int(v.dtype), 0) for v in values]
+        if widths[0] != widths[1] or widths[2] != widths[3]:
+            return False
+        if not (primitive or 1 == widths[0] < widths[2]):
+            return False
+        large = self._reader.evaluate(site.nodes, site.entry, site.output, _FAR_OUT)
+        small = self._reader.evaluate(inner.nodes, inner.entry, inner.output, _FAR_OUT)
+        with np.errstate(invalid="ignore"):  # the primitive form leaves 1e-48 of the tail
+            right = (large == _FAR_OUT_WANTED) | (np.abs(large - _FAR_OUT_WANTED) < 1e-40)
+        same = right | (large == small) | (np.isnan(large) & np.isnan(small))
+        return bool(same.all())
 
     def _before(self, core: Any) -> list[Any]:
         """Tensors that `core` may have been computed from, nearest first."""
@@ -216,6 +245,13 @@ class _Finder:
         nodes = self._reader.region(output, entry, _LIMIT)
         core = next((n.op_type for n in nodes or () if n.op_type in _MEANT), None)
         return _nearest(self._reader.evaluate(nodes, entry, output, _GRID), core)[0] if nodes and core else None
+
+
+def _keeps_the_rank(nodes: list[Any], entry: Any) -> bool:
+    """Whether no constant of one element has more axes than the tensor: the result would have them too."""
+    tensors = (v.const_value for n in nodes for v in n.inputs if v is not None and v.const_value is not None)
+    most = max((len(t.shape) for t in tensors), default=0)
+    return most <= 1 or (entry.shape is not None and most <= len(entry.shape))
 
 
 def _attribute_of_gelu(node: Any) -> str | None:
