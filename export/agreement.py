@@ -12,7 +12,7 @@ import numpy as np
 
 from gelu_fast.export import forms
 from gelu_fast.export.lazy import require
-from gelu_fast.export.loading import Loaded, is_external
+from gelu_fast.export.loading import Loaded, is_external, tensors
 from gelu_fast.export.reference import gelu64
 from gelu_fast.forms import QUICK_SLOPE
 
@@ -23,6 +23,7 @@ _BATCHES = (1, 3)  # for every dynamic axis
 _LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL")
 # Of the largest value in an output: spellings differ by a few roundings, layers after them add theirs.
 _TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2}
+_NAMES = {10: "float16", 16: "bfloat16"}
 _TOLERANCE_CHANGED = 5e-2  # between two formulas, to catch what is wrong altogether
 
 
@@ -52,6 +53,7 @@ def compare_models(original: Loaded, made: onnx.ModelProto, *, changed: bool = F
 
     changed: the formula was changed on purpose, so the results may differ as formulas do.
     """
+    coarsest = _coarsest(original.model)
     inputs = [inputs_for(original.model, size, seed) for size in _BATCHES]
     largest: float | None = None
     by: list[str] = []
@@ -75,10 +77,12 @@ def compare_models(original: Loaded, made: onnx.ModelProto, *, changed: bool = F
         by.append(name)
         for old, new in zip(before, after, strict=True):
             for a, b in zip(old, new, strict=True):
-                off, allowed = _difference(np.asarray(a), np.asarray(b), changed)
+                off, allowed = _difference(np.asarray(a), np.asarray(b), max(coarsest, _TOLERANCE_CHANGED * changed))
                 largest = max(largest or 0.0, off)
                 if not off <= allowed:
                     reason = f"by {name} they differ by {off:.3g}, at most {allowed:.3g} is explained by rounding"
+                    if np.shape(a) != np.shape(b):
+                        reason = f"by {name} a result has shape {np.shape(b)} instead of {np.shape(a)}"
                     return Agreement(False, off, tuple(by), reason)
     return Agreement(True, largest, tuple(by), "; ".join(reasons))
 
@@ -87,12 +91,21 @@ def _equal(a: Any, b: Any) -> bool:
     return np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind == "f")
 
 
-def _difference(a: Any, b: Any, changed: bool) -> tuple[float, float]:
+def _coarsest(model: onnx.ModelProto) -> float:
+    """The tolerance of the coarsest type that numbers pass through on their way."""
+    found = {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
+    found |= {tensor.data_type for tensor in tensors(model)}
+    nodes = (node for part in (model.graph, *model.functions) for node in part.node)
+    found |= {a.i for node in nodes if node.op_type == "Cast" for a in node.attribute if a.name == "to"}
+    return max((_TOLERANCE[name] for number, name in _NAMES.items() if number in found), default=0.0)
+
+
+def _difference(a: Any, b: Any, least: float) -> tuple[float, float]:
     if a.dtype != b.dtype or a.shape != b.shape:
         return float("inf"), 0.0
     if not a.size or a.dtype.kind not in "fV":
         return float(not np.array_equal(a, b)), 0.0
-    share = max(_TOLERANCE.get(a.dtype.name, 2e-5), _TOLERANCE_CHANGED if changed else 0.0)
+    share = max(_TOLERANCE.get(a.dtype.name, 2e-5), least)
     a, b = a.astype(np.float64), b.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():

@@ -218,6 +218,8 @@ def random_block(in_features: int, hidden_features: int, seed: int) -> Block:
 def to_array(value: Any, label: str, allow_nonfinite: bool = False) -> Array:
     """A float16, bfloat16, float32 or float64 array of native byte order; errors name the tensor."""
     torch = sys.modules.get("torch")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{label}: expected an array without a mask, got a masked array; .filled() says what it hides")
     if torch is not None and isinstance(value, torch.Tensor):
         try:
             value = tensor_array(value)

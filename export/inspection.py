@@ -118,6 +118,11 @@ def to_ir(loaded: Any) -> Any:
         model = ir.from_proto(proto)
     except Exception as error:  # as above; onnx_ir's own kinds are many
         raise ValueError(f"path_or_model: {loaded.name}: not a graph that can be read: {error}") from error
+    for part in (model.graph, *model.functions.values()):
+        if "ai.onnx" in part.opset_imports:  # the same domain, spelled out
+            part.opset_imports.setdefault("", part.opset_imports.pop("ai.onnx"))
+        for node in part.all_nodes():
+            node.domain = "" if node.domain == "ai.onnx" else node.domain
     if loaded.folder is not None:
         ir.external_data.set_base_dir(model.graph, str(loaded.folder))
     _infer_further(model.graph)

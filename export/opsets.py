@@ -152,11 +152,30 @@ def uncover(graph: Any) -> None:
 
 
 def tidy(proto: Any, original: Any) -> None:
-    """Leave out what was added on the way: inferred types that the original didn't state."""
+    """Leave out what was added on the way, inferred types, and put back what onnx_ir and the converter forget."""
     stated = {value.name for value in original.graph.value_info}
     kept = [value for value in proto.graph.value_info if value.name in stated]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(kept)
+    if not proto.training_info:
+        proto.training_info.extend(original.training_info)
+    for field in ("quantization_annotation", "metadata_props"):
+        if not getattr(proto.graph, field):
+            getattr(proto.graph, field).extend(getattr(original.graph, field))
+    for field in ("node", "initializer", "input", "output"):
+        old = {_name(part): part for part in getattr(original.graph, field)}
+        for part in getattr(proto.graph, field):
+            before = old.get(_name(part))
+            if before is not None:
+                if before.doc_string and not part.doc_string:
+                    part.doc_string = before.doc_string
+                if not part.metadata_props:
+                    part.metadata_props.extend(before.metadata_props)
+
+
+def _name(part: Any) -> str:
+    """Of a node, that of its first output: its own may be anything."""
+    return str(next(iter(part.output), "")) if hasattr(part, "output") else str(part.name)
 
 
 def _first_line(error: Exception) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gelu_fast.export import forms, opsets, surgery, writing
 from gelu_fast.export.agreement import Agreement, compare_models
+from gelu_fast.export.graph import FORMULAS
 from gelu_fast.export.inspection import to_ir
 from gelu_fast.export.loading import load
 from gelu_fast.export.sites import find, scope_of
@@ -73,8 +74,8 @@ def rewrite(
     Raises
     ------
     ValueError
-        If the model has no GELU, the form can't serve one of them, the opset can't be had, or the two models give
-        different results.
+        If the model has no GELU, the form can't serve one of them, the opset can't be had, the two models give
+        different results, or nothing could run them.
     FileNotFoundError, TypeError, ImportError
         As `gelu_fast.export.inspect`.
     """
@@ -95,6 +96,9 @@ def rewrite_with_report(
     if approximate is not None and approximate not in FORMS:
         raise ValueError(f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}")
     loaded = load(path_or_model)
+    if loaded.model.graph.sparse_initializer:  # onnx_ir would drop them
+        names = ", ".join(repr(s.values.name) for s in loaded.model.graph.sparse_initializer)
+        raise ValueError(f"path_or_model: {loaded.name}: sparse initialisers are not served: {names}")
     model = to_ir(loaded)
     sites = find(model)
     if not sites:
@@ -115,8 +119,8 @@ def rewrite_with_report(
             )
     # The converter knows neither Erfc nor, before opset 20, Gelu; an operator of another domain it lets pass.
     hidden = form == "native" and goal != old
-    prefixes = surgery.Prefixes(model)
-    changes = tuple(surgery.replace(model, site, form, approximate or site.formula, prefixes, hidden) for site in sites)
+    progress = surgery.Progress(model)
+    changes = tuple(surgery.replace(model, site, form, approximate or site.formula, progress, hidden) for site in sites)
     surgery.drop_unused_functions(model)
     proto: onnx.ModelProto = opsets.to_proto(model) if goal == old else opsets.converted(model, goal, loaded)
     if hidden:
@@ -124,12 +128,27 @@ def rewrite_with_report(
     if form == "function" and proto.ir_version < 8:
         proto.ir_version = 8
     opsets.tidy(proto, loaded.model)
+    _restate(proto, form, approximate)
     agreement = None
     if verify:
         agreement = compare_models(loaded, proto, changed=approximate is not None)
         if not agreement.passed:
             raise ValueError(f"path_or_model: not rewritten, since the results differ: {agreement.reason}")
+        if not agreement.by:
+            raise ValueError(
+                f"path_or_model: not rewritten, since nothing could run both models: {agreement.reason}; "
+                "verify=False (--no-verify) rewrites all the same"
+            )
     return Rewritten(proto, changes, old, goal, agreement)
+
+
+def _restate(proto: Any, form: str, approximate: str | None) -> None:
+    """What a model that we made says of itself."""
+    news = {"gelu_fast.form": form}
+    if approximate is not None:
+        news |= {"gelu_fast.formula": approximate, "gelu_fast.formula_text": FORMULAS[approximate]}
+    for entry in proto.metadata_props:
+        entry.value = news.get(entry.key, entry.value)
 
 
 def rewrite_file(
@@ -142,7 +161,7 @@ def rewrite_file(
     verify: bool = True,
     overwrite: bool = False,
 ) -> Rewritten:
-    """`rewrite` from file to file. External data goes along: copied if `output` stands in another folder.
+    """`rewrite` from file to file. External data goes along, copied under a name of its own.
 
     Raises
     ------
@@ -153,6 +172,6 @@ def rewrite_file(
     loaded = load(path)
     done = rewrite_with_report(path, form, opset=opset, approximate=approximate, verify=verify)
     with writing.staged(goal, overwrite) as stage:
-        stage.write_as_it_is(done.model, loaded.files[1:])
+        stage.write_as_it_is(done.model, loaded.folder)
         stage.publish()
     return done

@@ -175,12 +175,12 @@ class _Finder:
             return None
         found.sort(key=lambda site: len(site.nodes))
 
-        def size(site: Site) -> tuple[int, int]:
-            """Nodes that do nothing, such as Keras's Casts from float32 to float32, don't make it larger."""
-            return sum(not elementwise.idle(node) for node in site.nodes), -len(site.nodes)
+        def rank(site: Site) -> tuple[int, int, int]:
+            """The narrowest type, then the largest part; what does nothing, as Keras's Casts, isn't counted."""
+            return -_width(site.entry), sum(not elementwise.idle(node) for node in site.nodes), -len(site.nodes)
 
         larger = (site for site in found[1:] if self._belongs(site, found[0], core.op_type == "Exp"))
-        best = max(found[0], *larger, found[0], key=size)
+        best = max(found[0], *larger, found[0], key=rank)
         scalars = (self._reader.scalar(v) for n in best.nodes for v in elementwise.operands(n))
         best.numbers = tuple(number for number in scalars if number is not None)
         best.remarks = _remarks(best)
@@ -191,8 +191,7 @@ class _Finder:
 
         Where it computes something else far out, it has a clamp in it that somebody wants.
         """
-        values = (site.entry, site.output, inner.entry, inner.output)
-        widths = [0 if v.dtype is None else _WIDTHS.get(int(v.dtype), 0) for v in values]
+        widths = [_width(v) for v in (site.entry, site.output, inner.entry, inner.output)]
         if widths[0] != widths[1] or widths[2] != widths[3]:
             return False
         if not (primitive or 1 == widths[0] < widths[2]):
@@ -245,6 +244,10 @@ class _Finder:
         nodes = self._reader.region(output, entry, _LIMIT)
         core = next((n.op_type for n in nodes or () if n.op_type in _MEANT), None)
         return _nearest(self._reader.evaluate(nodes, entry, output, _GRID), core)[0] if nodes and core else None
+
+
+def _width(value: Any) -> int:
+    return 0 if value.dtype is None else _WIDTHS.get(int(value.dtype), 0)
 
 
 def _keeps_the_rank(nodes: list[Any], entry: Any) -> bool:

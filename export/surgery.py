@@ -38,7 +38,7 @@ class Change:
     kept: tuple[str, ...]
 
 
-def replace(model: Any, site: Site, form: str, formula: str, prefixes: Prefixes, hidden: bool) -> Change:
+def replace(model: Any, site: Site, form: str, formula: str, progress: Progress, hidden: bool) -> Change:
     """Replace a site of the model.
 
     Parameters
@@ -46,17 +46,20 @@ def replace(model: Any, site: Site, form: str, formula: str, prefixes: Prefixes,
     model : ir.Model
     site : Site
     form, formula : str
-    prefixes : Prefixes
+    progress : Progress
     hidden : bool
         Whether the standard Gelu is to be covered; see `opsets.cover`.
     """
     ir: Any = require("onnx_ir")
+    # What went before may have been replaced itself.
+    site.entry = progress.moved.get(id(site.entry), site.entry)
+    site.bias = progress.moved.get(id(site.bias), site.bias)
     dtype = dtype_of(model, site)
     if dtype is None and form not in ("native", "contrib"):  # operators that take any
         raise ValueError(f"path_or_model: {site.entry.name!r} in {site.scope}, a GELU's input, has no type")
     dtype = dtype or "float32"
     compute = _computed_in(site, dtype)
-    made = _snippet(site, form, formula, dtype, compute, prefixes)
+    made = _snippet(site, form, formula, dtype, compute, progress)
     if hidden:
         opsets.cover(made)
     graph = site.nodes[0].graph
@@ -73,10 +76,12 @@ def replace(model: Any, site: Site, form: str, formula: str, prefixes: Prefixes,
     result.type, result.shape = site.output.type, site.output.shape
     ir.convenience.replace_nodes_and_values(graph, last, [], added, [site.output], [result])
     site.output.name, result.name = f"{name}.replaced", name
+    progress.moved[id(site.output)] = result
+    progress.kept.append(site.output)  # or its id might be given to another
     removed, kept = _remove_dead(site)
     if form == "function":
         function = forms.make_function(formula, compute, opsets.opset_of(model))
-        function.name = _function_name(formula, compute)
+        function.name = progress.function_name(formula, compute)
         made_function = ir.from_proto(function)
         model.functions.setdefault(made_function.identifier(), made_function)
         model.graph.opset_imports.setdefault(forms.LOCAL, 1)
@@ -95,11 +100,11 @@ def _computed_in(site: Site, dtype: str) -> str:
     return "float32" if dtype in ("float16", "bfloat16") and ir.DataType.FLOAT in targets else dtype
 
 
-def _snippet(site: Site, form: str, formula: str, dtype: str, compute: str, prefixes: Prefixes) -> Any:
+def _snippet(site: Site, form: str, formula: str, dtype: str, compute: str, progress: Progress) -> Any:
     """An ir.Graph of the new nodes, from "x" (and a bias) to "y"; its names occur nowhere in the model."""
     ir: Any = require("onnx_ir")
     helper: Any = require("onnx.helper")
-    prefix = prefixes.new(site)
+    prefix = progress.new(site)
     nodes = forms.Nodes(dtype, prefix)
     entry, names = f"{prefix}in", [f"{prefix}in"]
     if site.bias is not None:
@@ -109,7 +114,7 @@ def _snippet(site: Site, form: str, formula: str, dtype: str, compute: str, pref
     if form == "function":
         for node in nodes.nodes:
             if node.domain == forms.LOCAL:
-                node.op_type = _function_name(formula, compute)
+                node.op_type = progress.function_name(formula, compute)
     element = forms.element_type(dtype)
     return ir.from_proto(helper.make_graph(
         nodes.nodes, "snippet", [helper.make_tensor_value_info(n, element, None) for n in names],
@@ -117,13 +122,30 @@ def _snippet(site: Site, form: str, formula: str, dtype: str, compute: str, pref
     ))  # fmt: skip
 
 
-class Prefixes:
-    """Beginnings of names that no name in a model has."""
+class Progress:
+    """What one rewrite has done so far, and names that no name in the model has."""
 
     def __init__(self, model: Any) -> None:
         graphs = [model.graph, *model.functions.values()]
         names = (str(v.name) for g in graphs for n in g.all_nodes() for v in n.outputs)
         self._taken = {name.rpartition(_MARK)[0] for name in names if _MARK in name}
+        self.moved: dict[int, Any] = {}  # id of an old output to the value in its place
+        self.kept: list[Any] = []
+        self._functions: dict[tuple[str, str], str] = {}
+        self._names = {f.name for f in model.functions.values() if f.domain == forms.LOCAL}
+
+    def function_name(self, formula: str, dtype: str) -> str:
+        """A name that no function of the model has; its body's constants have a type, so there is one for each."""
+        key = (formula, dtype)
+        if key not in self._functions:
+            name = start = forms.LOCAL_NAMES[formula] + ("" if dtype == "float32" else f"_{dtype}")
+            number = 1
+            while name in self._names:
+                number += 1
+                name = f"{start}_{number}"
+            self._names.add(name)
+            self._functions[key] = name
+        return self._functions[key]
 
     def new(self, site: Site) -> str:
         """One after the site's output."""
@@ -133,11 +155,6 @@ class Prefixes:
             start = f"{site.output.name}/{number}/"
         self._taken.add(start)
         return start + _MARK
-
-
-def _function_name(formula: str, dtype: str) -> str:
-    """Its body's constants have a type, so there is one for each."""
-    return forms.LOCAL_NAMES[formula] + ("" if dtype == "float32" else f"_{dtype}")
 
 
 def _remove_dead(site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:

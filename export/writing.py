@@ -14,11 +14,11 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gelu_fast.export import graph
+from gelu_fast.export import graph, loading
 from gelu_fast.export.blocks import Array
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ class Stage:
     def __init__(self, folder: Path, goal: Path, overwrite: bool) -> None:
         self.model = folder / goal.name
         self._goal, self._overwrite = goal, overwrite
-        self._data: Path | None = None
-        self._beside: list[str] = []
+        self._data: list[Path] = []
 
     def write(self, model: onnx.ModelProto, tensors: Mapping[str, Array], external_data: str | bool) -> None:
         """Fill the model's initialisers from `tensors`, in the file or beside it; check it; write it.
@@ -96,48 +95,52 @@ class Stage:
         else:
             fill(model, tensors)
             graph.check_model(model)
-        self._write(self.model, [model.SerializeToString(deterministic=True)])
+        _write(self.model, [model.SerializeToString(deterministic=True)])
         if external:
             graph.check_model(str(self.model))
             self._write_manifest()
 
-    def write_as_it_is(self, model: onnx.ModelProto, data: Sequence[Path]) -> None:
-        """Write a model whose external data, if any, stands in `data`: copied if that's another folder than the goal's.
+    def write_as_it_is(self, model: onnx.ModelProto, folder: Path | None) -> None:
+        """Write a model whose external data, if any, stands in `folder`; it gets that data under names of its own.
 
-        Raises
-        ------
-        FileExistsError
-            If a file of the same name stands there already.
+        A copy: neither another model's files nor ours can then be taken away from the other. (onnx refuses data with
+        two hard links.)
         """
-        self._write(self.model, [model.SerializeToString(deterministic=True)])
-        for path in data:
-            place = self._goal.with_name(path.name)
-            if place.exists() and place.samefile(path):
-                continue
-            if os.path.lexists(place):
-                raise FileExistsError(f"path: the model's data needs the name {place}, which exists already")
-            shutil.copyfile(path, self.model.with_name(path.name))
-            self._beside.append(path.name)
+        names: dict[str, str] = {}
+        for tensor in loading.tensors(model):
+            for entry in tensor.external_data if tensor.data_location == tensor.EXTERNAL else ():
+                if entry.key == "location":
+                    if entry.value not in names:
+                        names[entry.value] = self._take((folder or Path()) / entry.value)
+                    entry.value = names[entry.value]
+        _write(self.model, [model.SerializeToString(deterministic=True)])
+        if names:
+            self._write_manifest()
 
     def publish(self) -> None:
         """Move the files to their places."""
         old = _old_data(self._goal)
-        for name in self._beside:
-            _move_unless_there(self.model.with_name(name), self._goal.with_name(name))
-        if self._data is not None:
-            os.replace(self._data, self._goal.with_name(self._data.name))
+        for path in self._data:
+            os.replace(path, self._goal.with_name(path.name))
         if self._overwrite:
             os.replace(self.model, self._goal)
         else:
             _move_unless_there(self.model, self._goal)
         manifest = manifest_of(self._goal)
-        if self._data is not None:
+        if self._data:
             os.replace(manifest_of(self.model), manifest)
         else:
             manifest.unlink(missing_ok=True)
         for path in old:
-            if self._data is None or path.name != self._data.name:
+            if path.name not in {data.name for data in self._data}:
                 path.unlink(missing_ok=True)
+
+    def _take(self, path: Path) -> str:
+        place = self.model.with_name(f"{self.model.name}.{_hash(path)[:12]}.data")
+        if not place.exists():
+            shutil.copyfile(path, place)
+            self._data.append(place)
+        return place.name
 
     def _write_data(self, model: onnx.ModelProto, tensors: Mapping[str, Array]) -> None:
         path = self.model.with_name("data")
@@ -152,31 +155,32 @@ class Stage:
                 position += array.nbytes
                 yield from _pieces(array)
 
-        digest = self._write(path, stream())
-        self._data = path.rename(path.with_name(f"{self.model.name}.{digest[:12]}.data"))
+        digest = _write(path, stream())
+        place = path.rename(path.with_name(f"{self.model.name}.{digest[:12]}.data"))
+        self._data.append(place)
         for tensor in model.graph.initializer:
             tensor.data_location = tensor.EXTERNAL
             length = tensors[tensor.name].nbytes
-            for key, value in (("location", self._data.name), ("offset", places[tensor.name]), ("length", length)):
+            for key, value in (("location", place.name), ("offset", places[tensor.name]), ("length", length)):
                 tensor.external_data.add(key=key, value=str(value))
 
     def _write_manifest(self) -> None:
-        files = [{"name": p.name, "size": p.stat().st_size, "sha256": _hash(p)} for p in (self.model, self._data) if p]
+        files = [{"name": p.name, "size": p.stat().st_size, "sha256": _hash(p)} for p in (self.model, *self._data)]
         text = json.dumps({"format": 1, "files": files}, indent=2) + "\n"
-        self._write(manifest_of(self.model), [text.encode()])
+        _write(manifest_of(self.model), [text.encode()])
 
-    @staticmethod
-    def _write(path: Path, pieces: Any) -> str:
-        """Write, flush to the disk, and return the SHA-256."""
-        digest = hashlib.sha256()
-        # Not tempfile, which makes files that only their owner can read.
-        with open(path, "xb") as stream:
-            for piece in pieces:
-                stream.write(piece)
-                digest.update(piece)
-            stream.flush()
-            os.fsync(stream.fileno())
-        return digest.hexdigest()
+
+def _write(path: Path, pieces: Any) -> str:
+    """Write, flush to the disk, and return the SHA-256."""
+    digest = hashlib.sha256()
+    # Not tempfile, which makes files that only their owner can read.
+    with open(path, "xb") as stream:
+        for piece in pieces:
+            stream.write(piece)
+            digest.update(piece)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return digest.hexdigest()
 
 
 def fill(model: onnx.ModelProto, tensors: Mapping[str, Array]) -> None:

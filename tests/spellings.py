@@ -42,7 +42,8 @@ OTHERS = {  # like a GELU, and none
 ALL = [(formula, name, text) for formula, table in (("none", EXACT), ("tanh", TANH), ("quick", QUICK))
        for name, text in table.items()]  # fmt: skip
 SCALARS = {"root": np.sqrt(2.0), "inverse": np.sqrt(0.5), "one": 1.0, "half": 0.5, "three": 3.0, "cubic": 0.044715,
-           "twice": 2.0, "slope": np.sqrt(2 / np.pi), "quick": 1.702, "minus_quick": -1.702}  # fmt: skip
+           "twice": 2.0, "slope": np.sqrt(2 / np.pi), "quick": 1.702, "minus_quick": -1.702, "far": 50.0,
+           "tiny": 1e-6}  # fmt: skip
 ELEMENTS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
 
 

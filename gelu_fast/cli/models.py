@@ -48,6 +48,7 @@ def rewrite(
     opset: Annotated[int | None, typer.Option(help="Of the result; by default the model's, raised if need be.")] = None,
     approximate: Annotated[str | None, typer.Option(help="Change every GELU's formula to none, tanh or quick.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List nodes removed and added; write nothing.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Don't run and compare the two models.")] = False,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,9 +61,11 @@ def rewrite(
     if output is None and not dry_run:
         raise ValueError("expected --output FILE, or --dry-run")
     if dry_run or output is None:
-        done = rewrite_with_report(model, form, opset=opset, approximate=approximate)
+        done = rewrite_with_report(model, form, opset=opset, approximate=approximate, verify=not no_verify)
     else:
-        done = rewrite_file(model, output, form, opset=opset, approximate=approximate, overwrite=overwrite)
+        done = rewrite_file(
+            model, output, form, opset=opset, approximate=approximate, verify=not no_verify, overwrite=overwrite
+        )
     agreement = done.agreement
     found: dict[str, Any] = {
         "opset": done.opset,
@@ -89,7 +92,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     if agreement is not None:
         lines.append(("largest difference", "nothing could run both" if agreement["max_abs"] is None
                       else f"{agreement['max_abs']:.3g}"))  # fmt: skip
-        lines.append(("run by", ", ".join(agreement["by"]) or "nothing"))
+        lines.append(("run by", "; ".join(agreement["by"]) or "nothing"))
         if agreement["reason"]:
             lines.append(("not run", agreement["reason"]))
     lines.append(("written", found["written"] or "nothing (dry run)"))
