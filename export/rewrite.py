@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gelu_fast.export import forms, opsets, surgery, writing
 from gelu_fast.export.agreement import Agreement, compare_models

@@ -250,25 +250,35 @@ def evaluating(*modules: Any) -> Iterator[None]:
 def check_claims(found: Found, torch: Any, label: str) -> None:
     """Run every module whose children were taken for what it does; ValueError if it does something else."""
     for module, same, first in found.claims:
-        name, width = type(module).__name__, dense_sizes(first, torch)[0]
-        x = torch.from_numpy(np.random.default_rng(0).standard_normal((_ROWS, width)).astype(np.float32))
-        with evaluating(module), torch.no_grad():
-            x = x.to(device=first.weight.device, dtype=first.weight.dtype)
-            want = same(x).cpu().double().numpy()
-            try:
-                got = module(x).detach().cpu().double().numpy()
-            except Exception as error:  # whatever a user's forward raises
-                raise ValueError(f"{label}: {name}.forward failed on a ({_ROWS}, {width}) input: {error}") from error
-        if got.shape != want.shape:
-            raise ValueError(f"{label}: {name}.forward gave shape {got.shape}, its parts give {want.shape}")
-        finite = np.isfinite(want)
-        allowed = _ROUNDINGS * torch.finfo(x.dtype).eps * np.abs(want[finite]).max(initial=0.0)
-        with np.errstate(invalid="ignore"):
-            off = np.abs(got - want)
-        same_kind = (got == want) | (np.isnan(got) & np.isnan(want)) | (off <= allowed)
-        if not same_kind.all():
-            raise ValueError(
-                f"{label}: {name}.forward doesn't compute dense(gelu(dense(x))) with the layers it has: it differs by "
-                f"up to {np.nanmax(off):.3g}. A residual, a scale or another activation isn't part of such a block"
-            )
+        width = dense_sizes(first, torch)[0]
+        rows = np.random.default_rng(0).standard_normal((_ROWS, width)).astype(np.float32)
+        odd = np.repeat(rows[:1], 3, axis=0)
+        odd[np.arange(3), 0] = np.nan, np.inf, -np.inf
+        for batch in (rows, 100 * rows, odd):  # far out a clamp shows
+            _check_rows(module, same, torch.from_numpy(batch), first, label, torch)
+
+
+def _check_rows(module: Any, same: Any, x: Any, first: Any, label: str, torch: Any) -> None:
+    """Run a module and its parts on the same rows."""
+    name = type(module).__name__
+    with evaluating(module), torch.no_grad():
+        x = x.to(device=first.weight.device, dtype=first.weight.dtype)
+        want = same(x).cpu().double().numpy()
+        try:
+            got = module(x).detach().cpu().double().numpy()
+        except Exception as error:  # whatever a user's forward raises
+            raise ValueError(f"{label}: {name}.forward failed on a {tuple(x.shape)} input: {error}") from error
+    if got.shape != want.shape:
+        raise ValueError(f"{label}: {name}.forward gave shape {got.shape}, its parts give {want.shape}")
+    finite = np.isfinite(want)
+    allowed = _ROUNDINGS * torch.finfo(x.dtype).eps * np.abs(want[finite]).max(initial=0.0)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(got - want)
+    same_kind = (got == want) | (np.isnan(got) & np.isnan(want)) | (off <= allowed)
+    if not same_kind.all():
+        worst = np.where(np.isnan(off), np.inf, off)[~same_kind].max()
+        raise ValueError(
+            f"{label}: {name}.forward doesn't compute dense(gelu(dense(x))) with the layers it has: it differs by "
+            f"up to {worst:.3g}. A residual, a scale or another activation isn't part of such a block"
+        )
 

@@ -217,7 +217,9 @@ def test_a_pipe_gets_no_padding(cli):
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
-@pytest.mark.parametrize("command", ["export", "verify", "inspect", "rewrite", "quantize", "compare", "accuracy", "bench", "info"])
+@pytest.mark.parametrize(
+    "command", ["export", "verify", "inspect", "rewrite", "quantize", "compare", "accuracy", "bench", "info"]
+)
 def test_every_help_has_an_example(cli, command):
     code, out, _ = cli(command, "--help")
     assert code == 0

@@ -242,3 +242,20 @@ def test_nonfinite_weights_of_a_module():
 def test_module_on_the_meta_device():
     with pytest.raises(TypeError, match=r"fc1\.weight: .*can't be read"):
         read_source(torch_block(4, 6).to("meta"))
+
+
+@pytest.mark.parametrize("before", [
+    lambda x: x.clamp(-20, 20), lambda x: torch.nan_to_num(x), lambda x: torch.where(x > 40, 40.0, x),
+])  # fmt: skip
+def test_a_clamp_shows_far_out(before):
+    class Clamped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.act, self.fc2 = nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 4)
+
+        def forward(self, x):
+            return self.fc2(self.act(self.fc1(before(x))))
+
+    for read in (read_source, gf.FeedForward.from_torch):
+        with pytest.raises(ValueError, match=r"Clamped\.forward doesn't compute dense\(gelu\(dense\(x\)\)\)"):
+            read(Clamped())

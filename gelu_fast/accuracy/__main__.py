@@ -49,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gelu-fast accuracy", description="Measure every function's error.")
+    parser = argparse.ArgumentParser(
+        prog="gelu-fast accuracy", description="Measure every function's error.",
+        epilog="example: gelu-fast accuracy --markdown",
+    )
     add = parser.add_argument
     add("--full", action="store_true", help="12 million float64 and 67 million float32 inputs per function")
     add("--exhaustive", nargs="+", metavar="FUNCTION", help="all 2^32 float32 inputs; 'all' for all nine")

@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gelu-fast bench",
         description="Check every answer, then time GELU against the libraries that are installed, side by side.",
+        epilog="example: gelu-fast bench --plot throughput.png",
     )
     parser.add_argument("--full", action="store_true", help="all works, data and sizes; the default takes < 3 minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
