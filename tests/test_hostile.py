@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from fuzz_models import attempt, damaged
 from onnx import TensorProto, helper
 from spellings import EXACT, build
 
@@ -140,7 +141,7 @@ print(len(inspect(model)))
 
 
 def test_a_few_hundred_damaged_models():
-    """fuzz_models.py ran for 12 minutes on other seeds when it was written; its findings are mended."""
+    """fuzz_models.py ran for more than ten minutes on other seeds when it was written; `test_findings` has them."""
     script = Path(__file__).with_name("fuzz_models.py")
     done = subprocess.run(
         [sys.executable, "-P", "-X", "faulthandler", script, "60", "5000", "300"],
@@ -151,9 +152,8 @@ def test_a_few_hundred_damaged_models():
     assert done.stdout.strip().endswith(" 0 found"), done.stdout
 
 
-# Seeds that found something once, and what it was.
-@pytest.mark.parametrize("seed", [])
+# KeyError in a graph with a cycle; SerdeError of a model, and of a node's name, that can't be written again.
+@pytest.mark.parametrize("seed", [117, 382, 1571, 1924, 986, 1971, 20_008_910])
+@pytest.mark.filterwarnings("ignore")
 def test_findings(seed):
-    from fuzz_models import attempt, damaged
-
     assert attempt(damaged(seed)) is None
