@@ -141,9 +141,12 @@ def operands(node: Any) -> Any:
 def _attribute(node: Any) -> float | None:
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         found = node.attributes.get(name)
-        if found is not None and not found.is_ref():
-            if name == "value":
-                return _number(found.value)
+        if found is None or found.is_ref():
+            continue
+        # The attribute's type is the file's to say, and may be any.
+        if found.type.name == "TENSOR":
+            return _number(found.value)
+        if found.type.name in ("FLOAT", "INT", "FLOATS", "INTS"):
             numbers = np.ravel(found.value)
             return float(numbers[0]) if numbers.size == 1 else None
     return None
@@ -155,5 +158,5 @@ def _number(tensor: Any) -> float | None:
         return None
     try:
         return float(np.asarray(tensor.numpy()).astype(np.float64).reshape(()))
-    except (ValueError, TypeError, OSError, KeyError, NotImplementedError):
+    except (ValueError, TypeError, OSError, KeyError, AttributeError, NotImplementedError):
         return None

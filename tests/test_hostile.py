@@ -152,8 +152,9 @@ def test_a_few_hundred_damaged_models():
     assert done.stdout.strip().endswith(" 0 found"), done.stdout
 
 
-# KeyError in a graph with a cycle; SerdeError of a model, and of a node's name, that can't be written again.
-@pytest.mark.parametrize("seed", [117, 382, 1571, 1924, 986, 1971, 20_008_910])
+# KeyError in a graph with a cycle; SerdeError of a model, and of a node's name, that can't be written again; a Constant
+# whose value is no tensor.
+@pytest.mark.parametrize("seed", [117, 382, 1571, 1924, 986, 1971, 20_008_910, 20_018_496])
 @pytest.mark.filterwarnings("ignore")
 def test_findings(seed):
     assert attempt(damaged(seed)) is None
