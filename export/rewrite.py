@@ -15,7 +15,8 @@ from gelu_fast.export.agreement import Agreement, compare_models
 from gelu_fast.export.graph import FORMULAS
 from gelu_fast.export.inspection import to_ir
 from gelu_fast.export.loading import load
-from gelu_fast.export.sites import find, scope_of
+from gelu_fast.export.scopes import scope_of
+from gelu_fast.export.sites import find
 from gelu_fast.export.surgery import Change
 from gelu_fast.forms import FORMS
 

@@ -17,6 +17,7 @@ import numpy as np
 from gelu_fast.export import elementwise, forms
 from gelu_fast.export.elementwise import F64
 from gelu_fast.export.reference import gelu64
+from gelu_fast.export.scopes import scopes
 from gelu_fast.forms import FORMS, QUICK_SLOPE
 
 # Where the formulas differ most, and the tail that a cancelling chain loses.
@@ -75,32 +76,6 @@ def find(model: Any) -> list[Site]:
     return _Finder(model).all()
 
 
-def _scopes(model: Any) -> Iterator[tuple[str, Any]]:
-    yield from _with_subgraphs("main graph", model.graph)
-    for function in model.functions.values():
-        yield from _with_subgraphs(scope_of(function), function)
-
-
-def scope_of(function: Any) -> str:
-    """What `Site.scope` begins with for a site in a model-local function."""
-    return f"function {function.domain}.{function.name}"
-
-
-def _with_subgraphs(scope: str, graph: Any) -> Iterator[tuple[str, Any]]:
-    waiting = [(scope, graph)]
-    while waiting:
-        scope, graph = waiting.pop()
-        yield scope, graph
-        for node in graph:
-            for name, attribute in node.attributes.items():
-                if attribute.is_ref():
-                    continue
-                inner = [attribute.value] if attribute.type.name == "GRAPH" else []
-                inner = list(attribute.value) if attribute.type.name == "GRAPHS" else inner
-                label = f"{node.op_type} {node.name or node.outputs[0].name}, {name}" if node.outputs else node.op_type
-                waiting += [(f"{scope} / {label}", g) for g in inner]
-
-
 class _Finder:
     def __init__(self, model: Any) -> None:
         self._model, self._reader = model, elementwise.Reader()
@@ -112,7 +87,7 @@ class _Finder:
 
     def all(self) -> list[Site]:
         found: list[Site] = []
-        for scope, graph in _scopes(self._model):
+        for scope, graph in scopes(self._model):
             # Of a function that is a GELU, its calls are the sites.
             if not any(graph is self._model.functions[key] for key in self._functions):
                 found += self._find_in(graph, scope)
@@ -125,11 +100,12 @@ class _Finder:
             if id(node) in taken:
                 continue
             site = self._operator(node, scope)
-            if site is None and node.op_type in elementwise.CORES and elementwise.known(node):
-                site = self._chain(node, scope)
-            if site is not None and not any(id(n) in taken for n in site.nodes):
-                found.append(site)
-                taken |= {id(n) for n in site.nodes}
+            sites = [] if site is None else [site]
+            if not sites and node.op_type in elementwise.CORES and elementwise.known(node):
+                sites = self._chains(node, scope)
+            sites = [site for site in sites if not any(id(n) in taken for n in site.nodes)]
+            found += sites
+            taken |= {id(n) for site in sites for n in site.nodes}
         return found
 
     def _operator(self, node: Any, scope: str) -> Site | None:
@@ -154,11 +130,11 @@ class _Finder:
         site.remarks = _remarks(site)
         return site
 
-    def _chain(self, core: Any, scope: str) -> Site | None:
+    def _chains(self, core: Any, scope: str) -> list[Site]:
         """The smallest part that is a GELU: a clamp or an addition at its ends, however harmless, isn't part of it.
 
         But where such a part computes between two Casts in a wider type than the tensors have, the Casts are; and the
-        primitive form's own clamp is.
+        primitive form's own clamp is. Two that share the core, but not what makes their results, are two.
         """
         found: list[Site] = []
         entries = self._before(core)
@@ -172,7 +148,7 @@ class _Finder:
                     spelling = " ".join(n.op_type for n in nodes)
                     found.append(Site(formula, spelling, nodes, entry, output, None, scope, error))
         if not found:
-            return None
+            return []
         found.sort(key=lambda site: len(site.nodes))
 
         def rank(site: Site) -> tuple[int, int, int]:
@@ -181,10 +157,16 @@ class _Finder:
 
         larger = (site for site in found[1:] if self._belongs(site, found[0], core.op_type == "Exp"))
         best = max(found[0], *larger, found[0], key=rank)
-        scalars = (self._reader.scalar(v) for n in best.nodes for v in elementwise.operands(n))
-        best.numbers = tuple(number for number in scalars if number is not None)
-        best.remarks = _remarks(best)
-        return best
+        sites = [best]
+        for site in found:
+            if all(s.nodes[-1] not in site.nodes and site.nodes[-1] not in s.nodes for s in sites):
+                sites.append(site)
+        sites.sort(key=lambda site: core.graph.index(site.nodes[-1]))
+        for site in sites:
+            scalars = (self._reader.scalar(v) for n in site.nodes for v in elementwise.operands(n))
+            site.numbers = tuple(number for number in scalars if number is not None)
+            site.remarks = _remarks(site)
+        return sites
 
     def _belongs(self, site: Site, inner: Site, primitive: bool) -> bool:
         """Whether a larger part is the smaller one in a wider type, as 16 bits in float32, or with its own clamp.

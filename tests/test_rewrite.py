@@ -383,3 +383,14 @@ def test_what_the_converter_forgets_is_put_back():
         assert [p.value for p in made.graph.node[0].metadata_props] == ["v"]
         assert {t.name: t.doc_string for t in made.graph.initializer}["w"] == "weights"
         assert len(made.training_info) == 1
+
+
+@pytest.mark.parametrize("form", ["native", "fusable", "contrib", "function", "primitive"])
+def test_two_that_share_an_erf(form):
+    text = EXACT["div, half last"] + "  k = Mul(h, half)  z = Mul(k, s)"
+    model = build(text, after="b = MatMul(a, w)  c = MatMul(z, w)  y = Sub(b, c)")
+    assert [(site.input, site.output) for site in inspect(model)] == [("h", "a"), ("h", "z")]
+    done = rewrite_with_report(model, form)
+    assert not any(node.op_type == "Erf" for node in done.model.graph.node) or form in ("fusable", "function")
+    assert len(inspect(done.model)) == 2
+    np.testing.assert_allclose(infer(done.model), infer(model), rtol=0, atol=2e-6)
