@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 import types
 
@@ -16,6 +17,15 @@ AT_START = gf.cpu_info()["isa"]
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "case(number, ...): proves cases of shared/cases/kernels.md")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def environment():
+    """Put back what a library changes: a cluster of distributed leaves OMP_NUM_THREADS=1 behind."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(params=ISAS)
