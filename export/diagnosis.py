@@ -23,7 +23,6 @@ from gelu_fast.export.reference import forward
 _MOST_TRIALS = 24
 _FEW_ROWS = 4
 _NEAR = 0.1  # relative distance up to which a tensor is taken for a changed copy of another
-_FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}  # TensorProto's numbers
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,13 @@ def mixed_dtypes(model: Any) -> list[str]:
     """A sentence for each weight stored in another floating dtype than the model's input has."""
     stored = {tensor.name for tensor in model.graph.initializer}
     kinds = [value.type.tensor_type.elem_type for value in model.graph.input if value.name not in stored]
-    if len(kinds) != 1 or kinds[0] not in _FLOATS:
+    if len(kinds) != 1 or kinds[0] not in forms.FLOATS:
         return []
     return [
-        f"tensor {tensor.name!r} is stored in {_FLOATS[tensor.data_type]}, the model computes in {_FLOATS[kinds[0]]}"
+        f"tensor {tensor.name!r} is stored in {forms.FLOATS[tensor.data_type]}, the model computes in "
+        f"{forms.FLOATS[kinds[0]]}"
         for tensor in model.graph.initializer
-        if tensor.data_type in _FLOATS and tensor.data_type != kinds[0]
+        if tensor.data_type in forms.FLOATS and tensor.data_type != kinds[0]
     ]
 
 
@@ -177,7 +177,7 @@ def _mistakes(stack: Stack) -> Iterator[tuple[str, Stack]]:
 
 def _changed(loaded: Loaded, stack: Stack) -> list[str]:
     """Tensors that are near one of the reference's, but not equal."""
-    stored = {t.name: read(t, loaded) for t in loaded.model.graph.initializer if t.data_type in _FLOATS}
+    stored = {t.name: read(t, loaded) for t in loaded.model.graph.initializer if t.data_type in forms.FLOATS}
     found = []
     for name, given in stack.tensors.items():
         both = [(n, a) for n, a in stored.items() if a.shape == given.shape]

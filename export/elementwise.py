@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gelu_fast.export.forms import FLOATS
+
 F64 = npt.NDArray[np.float64]
 
 
@@ -37,7 +39,6 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 # Where a GELU may begin to be recognised.
 CORES = ("Erf", "Erfc", "Tanh", "Sigmoid", "Exp")
-_FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double, bfloat16
 
 
 def known(node: Any) -> bool:
@@ -46,7 +47,7 @@ def known(node: Any) -> bool:
         return False
     if node.op_type == "Cast":
         to = node.attributes.get("to")
-        return to is not None and not to.is_ref() and to.value in _FLOATS
+        return to is not None and not to.is_ref() and to.value in FLOATS
     return all(value is not None for value in node.inputs)
 
 

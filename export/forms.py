@@ -29,14 +29,12 @@ LOCAL_NAMES = {"none": "Gelu", "tanh": "GeluTanh", "quick": "GeluQuick"}
 FIRST_OPSET = {"native": 20, "fusable": 13, "contrib": 13, "function": 15, "primitive": 13}
 WITH_BIAS = {"none": "BiasGelu", "tanh": "FastGelu"}  # contrib's operators that add a bias first
 WIDER = {"float64": "float64", "float32": "float64", "float16": "float32", "bfloat16": "float32"}
-# Nothing but the sign is left of GELU below minus this, in any type; e^-w overflows to infinity in the wider type.
-_NOTHING = {"float64": {"tanh": 22.0, "quick": 444.0}, "float32": {"tanh": 11.5, "quick": 64.0}}
+FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}  # TensorProto's numbers
 
 
 def element_type(dtype: str) -> int:
     """TensorProto's number of a dtype's name."""
-    name = {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())
-    return int(getattr(require("onnx").TensorProto, name))
+    return next(number for number, name in FLOATS.items() if name == dtype)
 
 
 class Nodes:
@@ -184,7 +182,9 @@ def _primitive_exact(n: Nodes, x: str, y: str, full: bool) -> None:
 
 def _primitive_sigmoid(n: Nodes, x: str, y: str, formula: str) -> None:
     """x / (1 + exp(-w)), w = 1.702x or 2√(2/π)(x + 0.044715x³)."""
-    least = n.constant(-_NOTHING[n.dtype][formula])
+    # Below it nothing but the sign is left of GELU, and e^-w overflows to infinity.
+    bound: dict[Any, Any] = coefficients.F64_TABLES if n.dtype == "float64" else coefficients.F32_TABLES
+    least = n.constant(-float.fromhex(bound[formula, 0]["t_max"]))
     x = n.add("Where", n.add("Less", x, least), least, x)  # -inf/inf would be nan
     if formula == "quick":
         w = n.add("Mul", x, n.constant(-QUICK_SLOPE))

@@ -16,7 +16,6 @@ from gelu_fast.export.standalone import operators_run, standalone
 if TYPE_CHECKING:
     import onnx
 
-_FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 # Their result has the type of any of their inputs, or of the first.
 _SAME_TYPE = {
     "MatMul", "Gemm", "Conv", "Add", "Sub", "Mul", "Div", "Pow", "Neg", "Sqrt", "Exp", "Erf", "Tanh", "Sigmoid", "Relu",
@@ -137,12 +136,12 @@ def _infer_further(graph: Any) -> None:
             continue
         operands = [v for v in node.inputs if v is not None and v.dtype is not None]
         to = node.attributes.get("to") if node.op_type == "Cast" else None
-        if to is not None and not to.is_ref() and to.value in _FLOATS:
+        if to is not None and not to.is_ref() and to.value in forms.FLOATS:
             found = {ir.DataType(to.value)}
         elif node.domain in (forms.CONTRIB, forms.LOCAL) and not any(
             w in node.op_type for w in ("Quantize", "QLinear")
         ):
-            found = {v.dtype for v in operands if int(v.dtype) in _FLOATS}
+            found = {v.dtype for v in operands if int(v.dtype) in forms.FLOATS}
         elif node.domain in ("", "ai.onnx") and node.op_type in _SAME_TYPE:
             found = {v.dtype for v in operands[:1]}
         else:
@@ -163,14 +162,14 @@ def dtype_of(model: Any, site: Site) -> str | None:
     ir: Any = require("onnx_ir")
     for value in (site.entry, site.output, site.bias):
         if value is not None and value.dtype is not None:
-            return _FLOATS.get(int(value.dtype))
+            return forms.FLOATS.get(int(value.dtype))
     if any(node.op_type in ("Cast", "CastLike") for node in site.nodes):
         return None
     for node in site.nodes:
         for operand in node.inputs:
             tensor = None if operand is None else ir.convenience.get_const_tensor(operand)
             if tensor is not None:
-                return _FLOATS.get(int(tensor.dtype))
+                return forms.FLOATS.get(int(tensor.dtype))
     return None
 
 
@@ -211,7 +210,7 @@ def _describe(
 
 
 def _runs(model: Any, site: Site, dtype: str) -> tuple[str, ...] | None:
-    element = next(number for number, name in _FLOATS.items() if name == dtype)
+    element = forms.element_type(dtype)
     try:
         return operators_run(standalone(model, site, element))
     except Exception:  # a graph too odd to stand alone; onnx, onnx_ir and protobuf each have their own words for it

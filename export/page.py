@@ -25,6 +25,7 @@ import numpy as np
 
 from gelu_fast.export import graph, targets
 from gelu_fast.export.blocks import Array, Stack
+from gelu_fast.export.forms import FLOATS
 from gelu_fast.export.loading import Loaded, load
 from gelu_fast.export.own_weights import stack_of
 from gelu_fast.export.page_graph import describe
@@ -204,8 +205,7 @@ def _interface(loaded: Loaded, stack: Stack) -> tuple[np.dtype[Any], list[str]]:
             raise ValueError(
                 f"report_or_path: {value.name!r}: expected shape (…, {features}) with dynamic leading axes, got {shape}"
             )
-    names = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
-    kinds = [names.get(value.type.tensor_type.elem_type, "another type") for value in (inputs[0], model.output[0])]
+    kinds = [FLOATS.get(value.type.tensor_type.elem_type, "another type") for value in (inputs[0], model.output[0])]
     if kinds[0] not in _DTYPES or kinds[0] != kinds[1]:
         raise ValueError(f"report_or_path: {loaded.name} goes from {kinds[0]} to {kinds[1]}; a page runs "
                          f"{', '.join(sorted(_DTYPES))}")  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gelu_fast.export.activation import Edge
 from gelu_fast.export.blocks import Stack
+from gelu_fast.export.forms import FLOATS
 from gelu_fast.export.loading import Loaded
 from gelu_fast.export.timing import Latency
 
@@ -168,7 +169,7 @@ class VerifyReport:
             features=(*(n for pair in widths for n in pair), stack.out_features),
             batches=(),
             failures=failures,
-            dtype=_dtype_name(0 if value is None else value.type.tensor_type.elem_type),
+            dtype=FLOATS.get(0 if value is None else value.type.tensor_type.elem_type, "unknown"),
             hidden_features=stack.hidden_features,
             manifest=loaded.manifest,
         )
@@ -257,11 +258,6 @@ def stated_form(model: onnx.ModelProto) -> str:
         return "native"
     contributed = {"Gelu", "FastGelu", "BiasGelu", "QuickGelu"}
     return "contrib" if any(d == "com.microsoft" and op in contributed for d, op in kinds) else "other"
-
-
-def _dtype_name(element: int) -> str:
-    names = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}  # TensorProto's numbers
-    return names.get(element, "unknown")
 
 
 def _plain(value: Any, not_finite: Callable[[float], Any] = lambda _: None) -> Any:

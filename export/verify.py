@@ -28,7 +28,6 @@ from gelu_fast.forms import FORMS, QUICK_SLOPE
 if TYPE_CHECKING:
     import onnx
 
-_DTYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}  # TensorProto's numbers
 _WIDENED = "onnxruntime, a copy with every node in float32 between Casts, since it has no bfloat16 kernels"
 
 
@@ -185,9 +184,10 @@ def _check_interface(model: onnx.ModelProto, stack: Stack) -> np.dtype[Any]:
     kinds = []
     for value, features in ((inputs[0], stack.in_features), (model.graph.output[0], stack.out_features)):
         kind = value.type.tensor_type
-        if kind.elem_type not in _DTYPES:
-            raise ValueError(f"path_or_model: {value.name!r}: expected {', '.join(_DTYPES.values())}, got another type")
-        kinds.append(_DTYPES[kind.elem_type])
+        if kind.elem_type not in forms.FLOATS:
+            expected = ", ".join(forms.FLOATS.values())
+            raise ValueError(f"path_or_model: {value.name!r}: expected {expected}, got another type")
+        kinds.append(forms.FLOATS[kind.elem_type])
         axes = list(kind.shape.dim)
         if len(axes) < 2 or axes[-1].dim_value not in (0, features):
             shape = [axis.dim_value or axis.dim_param or "?" for axis in axes]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from fuzz_models import attempt, damaged
-from onnx import TensorProto, helper
+from onnx import helper
 from spellings import EXACT, build
 
 from gelu_fast.export import inspect, quantize, rewrite, verify
@@ -137,7 +137,6 @@ print(len(inspect(model)))
         env={"PYTHONPATH": str(Path(__file__).parent), "OPENBLAS_NUM_THREADS": "1", "PATH": "/usr/bin"},
     )  # fmt: skip
     assert done.stdout.strip() == "1"
-    assert TensorProto.INT64 == 7
 
 
 def test_a_few_hundred_damaged_models():
