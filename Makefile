@@ -10,8 +10,8 @@ DEPS := $(VENV)/.deps
 BUILD := $(VENV)/.build-$(FILES)
 
 .PHONY: demo test bench bench-full bench-ffn bench-torch bench-rewrites bench-forms accuracy accuracy-exhaustive docs \
-  test-aarch64 test-deploy deploy-facts \
-  test-asan test-ubsan test-packaging test-old-cpus test-freethreaded test-minimum lint setup clean
+  test-baseline test-aarch64 test-deploy deploy-facts \
+  test-asan test-ubsan test-packaging test-old-cpus test-freethreaded test-minimum audit lint setup clean
 setup: $(BUILD)
 
 $(DEPS): pyproject.toml constraints.txt
@@ -67,6 +67,10 @@ bench-forms: $(BUILD)
 bench-torch: $(BUILD)
 	$(BIN)/python benchmarks/torch_gelu.py
 
+# The whole suite as on a CPU without AVX.
+test-baseline: $(BUILD)
+	GELU_FAST_ISA=baseline $(BIN)/pytest
+
 test-aarch64: $(BUILD)
 	@command -v aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null || \
 	  { echo "needs: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"; exit 2; }
@@ -103,6 +107,10 @@ test-freethreaded:
 # The lowest versions that pyproject.toml allows.
 test-minimum:
 	$(PYTHON) tests/packaging/minimum.py
+
+# Withdrawn releases, known holes and packages that disagree, as far as the registries tell.
+audit: $(BUILD)
+	$(PYTHON) tests/packaging/audit.py
 
 # The API reference, from docstrings, in build/docs. "!" leaves out what pdoc would add by itself: names of __all__ that
 # are modules too. Not from the root, where ./gelu_fast shadows the installed package.

@@ -111,7 +111,7 @@ def _quantised(
     if method == "int4":
         module: Any = require("onnxruntime.quantization.matmul_nbits_quantizer")
         quantizer = module.MatMulNBitsQuantizer(
-            model, bits=4, block_size=BLOCK, accuracy_level=ACCURACY_LEVEL, nodes_to_exclude=prepared.excluded
+            model, block_size=BLOCK, accuracy_level=ACCURACY_LEVEL, nodes_to_exclude=prepared.excluded
         )
         quantizer.process()
         return quantizer.model.model

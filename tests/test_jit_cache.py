@@ -111,6 +111,7 @@ def read_only_copy(directory):
         path.chmod(path.stat().st_mode & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))
 
 
+@pytest.mark.case(15)
 def test_nowhere_to_write(tmp_path):
     install = tmp_path / "install"
     install.mkdir()

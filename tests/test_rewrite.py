@@ -165,6 +165,8 @@ def test_a_gelu_that_is_an_output(form):
 
 @pytest.mark.parametrize("form", forms.FORMS)
 def test_in_a_branch_and_an_output_of_it(form):
+    if form == "native" and onnx.defs.onnx_opset_version() < 27:
+        pytest.skip("needs onnx 1.22: before, its reference evaluator finds no Gelu in a branch; rewrite refuses")
     chain = EXACT["div, half last"].replace("a = ", "b = ")
     inner = parser.parse_graph(f"then () => (float[n, 4] b) {{ {chain} }}")
     other = parser.parse_graph("else () => (float[n, 4] c) { c = com.microsoft.FastGelu(h) }")

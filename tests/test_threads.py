@@ -154,12 +154,16 @@ def test_gil_is_released(threads):
 
     counter = threading.Thread(target=count)
     counter.start()
-    before = len(ticks)
-    gf.ufuncs.gelu(x, out=x)
-    during = len(ticks) - before
-    done.set()
-    counter.join()
-    assert during >= 3
+    try:
+        for _ in range(20):  # on a busy machine one call may pass with the counter asleep
+            before = len(ticks)
+            gf.ufuncs.gelu(x, out=x)
+            if (during := len(ticks) - before) >= 3:
+                break
+    finally:
+        done.set()
+        counter.join()
+    assert during >= 3  # with the GIL held, one at the most
 
 
 @pytest.mark.case(2)

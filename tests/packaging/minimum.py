@@ -1,9 +1,9 @@
-"""The kernel, CLI, Numba and export tests with the lowest versions that pyproject.toml allows.
+"""The kernel, CLI, Numba, export and Dask tests with the lowest versions that pyproject.toml allows.
 
-`minimum.py` does all; `minimum.py kernels cli jit export` names the parts; name==version in place of a bound looks for
-one that works. torch is the one version that
-constraints.txt names: an older one is a download of gigabytes with its CUDA libraries, and numba-cuda needs a GPU; both
-bounds are untested. Packages for testing alone (pytest and so on) come in what version pip chooses.
+`minimum.py` does all; `minimum.py kernels cli jit export dask` names the parts; name==version in place of a bound looks
+for one that works. torch is the one version that constraints.txt names: an older one is a download of gigabytes with
+its CUDA libraries, and numba-cuda needs a GPU; both bounds are untested. Packages for testing alone (pytest and so on)
+come in what version pip chooses.
 """
 
 import re
@@ -20,6 +20,7 @@ PARTS = {  # patterns of test files
     "jit": ("tests/test_jit*.py",),
     "export": tuple(f"tests/test_{stem}*.py" for stem in (
         "export", "forms", "inspect", "loading", "quantize", "reference", "rewrite", "sources", "targets", "verify")),
+    "dask": ("tests/test_score.py", "tests/test_cases_kernels_arrays.py"),
 }  # fmt: skip
 # transformers, scikit-learn and others: peers in tests alone, with no bound of ours
 UNTESTED = ("libraries", "rewrite_models")
@@ -32,10 +33,10 @@ def lowest() -> dict[str, str]:
     extras = project["optional-dependencies"]
     found = {}
     for requirement in project["dependencies"] + [r for extra in EXTRAS for r in extras[extra]]:
-        if match := re.fullmatch(r"([\w.-]+)>=([\w.]+)", requirement):
+        if match := re.fullmatch(r"([\w.-]+(?:\[\w+\])?)>=([\w.]+)", requirement):
             found[match[1]] = match[2]
         elif not requirement.startswith("gelu-fast["):
-            steps.fail(f"{requirement}: expected name>=version")
+            steps.fail(f"{requirement}: expected name>=version, or name[extra]>=version")
     return found
 
 
@@ -62,7 +63,7 @@ def main() -> None:
     steps.pip(python, "--force-reinstall", "--no-deps", tree)
     shutil.rmtree(tree / "gelu_fast")
     steps.installed(python, where / "venv")
-    names = sorted(name.lower() for name in [*lowest(), "torch"])
+    names = sorted(name.lower().split("[")[0] for name in [*lowest(), "torch"])
     frozen = steps.run(python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check").splitlines()
     print(*(line for line in frozen if line.split("==")[0].lower().replace("_", "-") in
             {n.replace("_", "-") for n in names}), flush=True)  # fmt: skip
