@@ -51,7 +51,7 @@ accuracy: $(BUILD)
 
 # All 2^32 float32 inputs of each function; resumes where it was stopped. Half an hour on one core.
 accuracy-exhaustive: $(BUILD)
-	$(BIN)/gelu-fast accuracy --exhaustive all --output accuracy-results
+	$(BIN)/gelu-fast accuracy --exhaustive all --output accuracy-results --overwrite
 
 bench-ffn: $(BUILD)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/feed_forward.py

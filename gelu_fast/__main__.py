@@ -13,8 +13,8 @@ def main() -> int:
     Returns
     -------
     int
-        0 done, 1 a check failed, 2 bad usage or input. Where typer or rich is missing, 2, and the extra that
-        brings them is named.
+        0 done, 1 a check failed, 2 bad usage or input, 130 interrupted. Where typer or rich is missing, 2, and the
+        extra that brings them is named.
     """
     missing = [name for name in ("typer", "rich") if importlib.util.find_spec(name) is None]
     if missing:
@@ -25,13 +25,16 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    from gelu_fast.cli import run
+    try:
+        from gelu_fast.cli import run
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a table has arrows, and not every terminal's encoding does
-            stream.reconfigure(errors="replace")
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a table has arrows, and not every terminal's encoding does
+                stream.reconfigure(errors="replace")
 
-    return run()
+        return run()
+    except KeyboardInterrupt:  # while importing; afterwards the commands tell
+        return 130
 
 
 if __name__ == "__main__":

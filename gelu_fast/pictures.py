@@ -1,4 +1,4 @@
-"""Pictures as files: styles that survive a grey printer, and files that appear whole or not at all.
+"""Pictures: styles that survive a grey printer, and the same bytes for the same data.
 
 Shared by `compare`, `bench` and `accuracy`. Matplotlib loads when a picture is drawn, and never through pyplot: there
 is no backend to choose, no display and no state.
@@ -6,16 +6,15 @@ is no backend to choose, no display and no state.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import math
-import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .output_files import check_file, check_folder, check_parent
 
 FORMATS = ("png", "svg", "pdf")
 GREY, FAINT = "#666666", "#dddddd"
@@ -118,20 +117,13 @@ def goals(outputs: Sequence[Path], stem: str, overwrite: bool) -> list[Path]:
     for output in outputs:
         if output.suffix and not output.is_dir():
             file_format(output, "--output")
-            if not output.parent.is_dir():
-                raise FileNotFoundError(f"--output: the folder {output.parent} doesn't exist")
+            check_parent(output, "--output")
             found[output] = None
-            continue
-        if output.exists() and not output.is_dir():
-            raise NotADirectoryError(f"--output: {output} is a file without a known suffix, expected a folder")
-        if not output.parent.is_dir():
-            raise FileNotFoundError(f"--output: the folder {output.parent} doesn't exist")
-        found |= dict.fromkeys([output / f"{stem}.png", output / f"{stem}.svg"])
+        else:
+            check_folder(output, "--output")
+            found |= dict.fromkeys([output / f"{stem}.png", output / f"{stem}.svg"])
     for path in found:
-        if path.is_dir():
-            raise IsADirectoryError(f"--output: {path} is a folder, expected the name of a file")
-        if os.path.lexists(path) and not overwrite:
-            raise _exists(path)
+        check_file(path, "--output", overwrite)
     return list(found)
 
 
@@ -142,58 +134,6 @@ def render(figure: Any, kind: str) -> bytes:
     with require("matplotlib").rc_context({"svg.hashsalt": "gelu_fast", "svg.fonttype": "none"}):
         figure.savefig(buffer, format=kind, dpi=150, bbox_inches="tight", metadata=_METADATA[kind])
     return buffer.getvalue()
-
-
-def write_all(files: Mapping[Path, bytes], overwrite: bool) -> None:
-    """Write all files, or none if one can't be: each is complete under another name before the first is moved.
-
-    Raises
-    ------
-    FileExistsError
-        If there is one already, and `overwrite` is false.
-    """
-    made = [folder for folder in dict.fromkeys(path.parent for path in files) if not folder.exists()]
-    waiting: dict[Path, Path] = {}
-    placed: list[Path] = []
-    try:
-        for folder in made:
-            folder.mkdir()
-        for path, content in files.items():
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-            waiting[path] = temporary
-            temporary.write_bytes(content)
-        for path, temporary in waiting.items():
-            if overwrite:
-                temporary.replace(path)
-            else:
-                _move_unless_there(temporary, path)
-                placed.append(path)
-    except BaseException:
-        for path in placed:
-            path.unlink(missing_ok=True)
-        raise
-    finally:
-        for temporary in waiting.values():
-            with contextlib.suppress(OSError):  # never made, its name being no name, for instance
-                temporary.unlink()
-        for folder in made:
-            with contextlib.suppress(OSError):  # it holds something, as it should
-                folder.rmdir()
-
-
-def _move_unless_there(source: Path, goal: Path) -> None:
-    try:
-        os.link(source, goal)  # in one step, even if another process writes the same name
-    except FileExistsError:
-        raise _exists(goal) from None
-    except OSError:  # a file system without hard links
-        if os.path.lexists(goal):
-            raise _exists(goal) from None
-        source.replace(goal)
-
-
-def _exists(path: Path) -> FileExistsError:
-    return FileExistsError(f"--output: {path} exists already; --overwrite replaces it")
 
 
 def label_ends(panel: Any, ends: Mapping[str, tuple[float, float]], colours: Mapping[str, str], gap: float) -> None:

@@ -70,7 +70,7 @@ def test_exhaustive(tmp_path, monkeypatch, capsys):
     assert all(isa["inputs"] == 4 << 15 for isa in result["isa"].values())
 
 
-def test_plot(tmp_path, monkeypatch):
+def test_plot(tmp_path, monkeypatch, capsys):
     """Peers that are not there are named, not skipped in silence; the same data give the same file."""
     plots = pytest.importorskip("gelu_fast.accuracy.plots")
 
@@ -79,6 +79,13 @@ def test_plot(tmp_path, monkeypatch):
 
     monkeypatch.setitem(plots.PEERS, "torch", nowhere)
     monkeypatch.setattr(plots, "_PER_BIN", 64)
-    first = plots.draw(functions.FUNCTIONS["gelu_tanh"], tmp_path / "a.svg").read_text()
-    assert "Not drawn: torch (not installed)" in first
-    assert first == plots.draw(functions.FUNCTIONS["gelu_tanh"], tmp_path / "b.svg").read_text()
+    names = [f"error-{name}.svg" for name in functions.FUNCTIONS]
+    assert main(["--plot", str(tmp_path / "new")]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "new" / name) for name in names]
+    first = {path.name: path.read_text() for path in (tmp_path / "new").iterdir()}
+    assert sorted(first) == sorted(names)
+    assert all("Not drawn: torch (not installed)" in text for text in first.values())
+    assert main(["--plot", str(tmp_path / "new")]) == 2
+    assert "exists already; --overwrite replaces it" in capsys.readouterr().err
+    assert main(["--plot", str(tmp_path / "new"), "--overwrite"]) == 0
+    assert {path.name: path.read_text() for path in (tmp_path / "new").iterdir()} == first

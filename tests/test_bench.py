@@ -16,7 +16,7 @@ from rich.console import Console
 
 import gelu_fast as gf
 from gelu_fast import bench
-from gelu_fast.bench import cells, check, contenders, data, isa, peers, plot, report, suites, timing, work
+from gelu_fast.bench import cells, check, command, contenders, data, isa, peers, report, suites, timing, work
 from gelu_fast.bench.contenders import OURS, Contender, Peer
 from gelu_fast.bench.markdown import render
 
@@ -135,12 +135,8 @@ def found():
     return results
 
 
-def test_json(found, tmp_path):
-    path = tmp_path / "speed.json"
-    report.write_json(path, found)
-    report.write_json(path, found)  # over itself
-    assert os.listdir(tmp_path) == ["speed.json"]
-    read = json.loads(path.read_text())
+def test_json(found):
+    read = json.loads(report.to_json(found))
     assert read["schema"] == 1
     wanted = {"cpu", "caches", "cpus", "isa", "versions", "settings", "load", "cpus_taken_by_others"}
     assert wanted <= set(read["machine"])
@@ -178,10 +174,8 @@ def test_tables(found):
         assert "no row: " in printed
 
 
-def test_markdown(found, tmp_path):
-    path = tmp_path / "speed.md"
-    report.write(path, lambda file: file.write(render(report.to_dict(found)).encode()))
-    lines = path.read_text().split("\n")
+def test_markdown(found):
+    lines = render(report.to_dict(found)).split("\n")
     (row,) = [line for line in lines if line.startswith("| exact forward |")]
     ours = found.cells[0].to_dict()["rows"][0]["gelem_per_s"]
     assert row.startswith(f"| exact forward | {ours:.2f}")
@@ -189,12 +183,25 @@ def test_markdown(found, tmp_path):
     assert any(line.startswith("| N(0,4) |") for line in lines)
 
 
-def test_plot(found, tmp_path):
+def test_files(found, tmp_path, capsys):
+    """All or none, and none over another unless asked."""
     pytest.importorskip("matplotlib")
-    path = tmp_path / "speed.svg"
-    plot.draw(path, found.sweep, "a machine")
-    assert "<svg" in path.read_text()
-    assert os.listdir(tmp_path) == ["speed.svg"]
+    files = [tmp_path / name for name in ("speed.json", "speed.svg", "speed.md")]
+    code = int(bool(found.wrong))
+    assert command.publish(found, *files) == code
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    whole = [path.read_bytes() for path in files]
+    assert json.loads(whole[0])["schema"] == 1
+    assert b"<svg" in whole[1]
+    files[0].write_text("old")
+    files[2].unlink()
+    with pytest.raises(FileExistsError, match=r"--json, --plot, --markdown: .*exists already; --overwrite"):
+        command.publish(found, *files)
+    assert files[0].read_text() == "old"
+    assert not files[2].exists()
+    assert command.publish(found, *files, overwrite=True) == code
+    assert json.loads(files[0].read_bytes())["schema"] == 1
+    capsys.readouterr()
 
 
 def made(name, nanoseconds):
@@ -250,14 +257,18 @@ def test_pinned_puts_the_cpus_back():
     ("arguments", "code", "said"),
     [
         (["--plot", "speed.txt"], 2, "expected a name ending in"),
-        (["--json", "/no/such/folder/speed.json"], 2, "no such folder"),
+        (["--json", "/no/such/folder/speed.json"], 2, "--json: the folder /no/such/folder doesn't exist"),
+        (["--markdown", "there"], 2, "--markdown: there exists already; --overwrite replaces it"),
+        (["--json", "new", "--markdown", "new"], 2, "--json, --markdown: expected different files"),
         (["--isa", "mmx"], 2, "invalid choice"),
         (["--help"], 0, ""),
     ],
 )
-def test_command_line(arguments, code, said, capsys):
+def test_command_line(arguments, code, said, capsys, tmp_path, monkeypatch):
     if "--plot" in arguments:
         pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").touch()
     assert bench.main(arguments) == code
     assert said in capsys.readouterr().err
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gelu_fast import pictures
 from gelu_fast.bench import cells, plot, timing, work
 from gelu_fast.bench.timing import Effort
 from gelu_fast.compare import ACTIVATIONS, cost, picture, reference, styles, table
@@ -200,7 +201,7 @@ def test_imports_numpy_alone():
     assert done.stdout.strip() == "[]"
 
 
-def test_bench_picture_names_every_line_in_every_panel(tmp_path):
+def test_bench_picture_names_every_line_in_every_panel():
     pytest.importorskip("matplotlib")
     names = ("gelu_fast", "copy", *(f"peer {i}" for i in range(9)))
     sweep = []
@@ -209,17 +210,21 @@ def test_bench_picture_names_every_line_in_every_panel(tmp_path):
             for size in (256, 4096):
                 rows = [cells.Row(name, None, timing.summary([(i + 1) * size] * 3, 1)) for i, name in enumerate(names)]
                 sweep.append(cells.Cell(one, work.Column(size, threads), "N(0,1)", rows))
-    plot.draw(tmp_path / "a.svg", sweep, "a machine")
-    text = (tmp_path / "a.svg").read_text()
+    text = pictures.render(plot.draw(sweep, "a machine"), "svg").decode()
     assert [text.count(f">{name}</text>") for name in names] == [4] * len(names)
     looks = plot._styles(names).values()
     assert len({look.marker for look in looks}) == len(names)
-    plot.draw(tmp_path / "b.svg", sweep, "a machine")
-    assert (tmp_path / "b.svg").read_text() == text
+    assert pictures.render(plot.draw(sweep, "a machine"), "svg").decode() == text
 
 
-def test_accuracy_picture_is_refused_before_it_is_computed(tmp_path, monkeypatch):
+def test_accuracy_pictures_are_refused_before_one_is_computed(tmp_path, monkeypatch):
     plots = pytest.importorskip("gelu_fast.accuracy.plots")
     monkeypatch.setattr(plots, "oracle", lambda *arguments: pytest.fail("computed"))
-    with pytest.raises(ValueError, match=r"--plot: expected a name ending in \.png"):
-        plots.draw(next(iter(plots.FUNCTIONS.values())), tmp_path / "a.gif")
+    (tmp_path / "error-gelu_quick.svg").touch()
+    with pytest.raises(FileExistsError, match=r"--plot: .*error-gelu_quick\.svg exists already; --overwrite"):
+        plots.draw_all(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=r"--plot: .*file is a file, expected a folder"):
+        plots.draw_all(tmp_path / "file")
+    with pytest.raises(FileNotFoundError, match=r"--plot: the folder .*new doesn't exist"):
+        plots.draw_all(tmp_path / "new/folder")

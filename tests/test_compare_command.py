@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from gelu_fast import pictures
+from gelu_fast import output_files, pictures
 from gelu_fast.cli import run
 from gelu_fast.compare import ACTIVATIONS, cost, network, training
 
@@ -103,7 +103,7 @@ def test_a_network_that_diverges_is_null_in_json(cli, monkeypatch):
         (["-o", "x.gif"], "--output: expected a name ending in .png or .svg or .pdf, got 'x.gif'"),
         (["-o", "no/such"], "--output: the folder no doesn't exist"),
         (["-o", "no/a.png"], "--output: the folder no doesn't exist"),
-        (["-o", "there"], "--output: there is a file without a known suffix, expected a folder"),
+        (["-o", "there"], "--output: there is a file, expected a folder"),
         (["-o", "new.svg", "-o", "there.svg"], "--output: there.svg exists already"),
         (["--quick"], "--epochs, --seeds and --quick belong to --train"),
         (["--train", "--epochs", "0"], "--epochs"),
@@ -197,17 +197,18 @@ def test_all_files_or_none(tmp_path):
     old, new = tmp_path / "old.svg", tmp_path / "new.svg"
     old.write_bytes(b"old")
     with pytest.raises(FileExistsError, match=r"old\.svg exists already"):
-        pictures.write_all({new: b"new", old: b"new"}, overwrite=False)
+        output_files.write_all({new: b"new", old: b"new"}, overwrite=False)
     assert os.listdir(tmp_path) == ["old.svg"]
     assert old.read_bytes() == b"old"
-    pictures.write_all({new: b"new", old: b"new"}, overwrite=True)
+    output_files.write_all({new: b"new", old: b"new"}, overwrite=True)
     assert (new.read_bytes(), old.read_bytes()) == (b"new", b"new")
     assert sorted(os.listdir(tmp_path)) == ["new.svg", "old.svg"]
 
 
 def test_a_folder_made_in_vain_is_removed(tmp_path):
+    made = tmp_path / "made"
     with pytest.raises(OSError, match="File name too long"):
-        pictures.write_all({tmp_path / "made" / "a.svg": b"a", tmp_path / "made" / ("b" * 300): b"b"}, overwrite=False)
+        output_files.write_all({made / "a.svg": b"a", made / ("b" * 300): b"b"}, overwrite=False)
     assert os.listdir(tmp_path) == []
 
 

@@ -246,14 +246,17 @@ def test_exhaustive_goes_on_where_it_stood(tmp_path, monkeypatch):
     assert resumed["isa"] == whole["isa"]
     assert sum(next(iter(whole["isa"].values()))["histogram"]) == 6 << 16
     assert [p.name for p in (tmp_path / "halted").iterdir()] == ["gelu_grad.json"]
+    seen.clear()
+    again = exhaustive.sweep_all(f, tmp_path / "halted", report=lambda done, ulp: seen.append(done))
+    assert (again, seen) == (resumed, [])  # nothing is left to do
 
 
-def test_a_partial_result_of_other_kernels_is_dropped(tmp_path):
+def test_a_result_of_other_kernels_is_dropped(tmp_path):
     about = exhaustive.environment(NINE[0], ["baseline"])
     path = tmp_path / "p.json"
     exhaustive.write_json(path, {**about, "units": [1], "tallies": {}, "wall_s": 1.0})
-    assert exhaustive._load(path, about)["units"] == [1]
-    assert exhaustive._load(path, {**about, "kernels_sha256": "other"})["units"] == []
+    assert exhaustive._same(path, about)["units"] == [1]
+    assert exhaustive._same(path, {**about, "kernels_sha256": "other"}) is None
 
 
 def test_tally_merges():

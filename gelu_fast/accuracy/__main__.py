@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 every bound holds, 1 one is broken, 2 bad usage or a package is missing.
+        0 every bound holds, 1 one is broken, 2 bad usage or a package is missing, 130 interrupted.
     """
     parser = _parser()
     try:
@@ -37,15 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra = "accuracy,plot" if options.plots else "accuracy"
         print(f"gelu-fast accuracy: needs {', '.join(missing)}: pip install 'gelu-fast[{extra}]'", file=sys.stderr)
         return 2
-    if options.exhaustive:
-        return _exhaustive(options)
-    if options.plots:
-        from .plots import draw_all
-
-        for path in draw_all(options.plots):
-            print(path)
-        return 0
-    return _sample(options)
+    try:
+        return (_exhaustive if options.exhaustive else _plots if options.plots else _sample)(options)
+    except OSError as error:
+        print(f"gelu-fast accuracy: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        rest = "the same command goes on from there" if options.exhaustive else "nothing was written"
+        print(f"gelu-fast accuracy: interrupted; {rest}", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,11 +55,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--full", action="store_true", help="12 million float64 and 67 million float32 inputs per function")
-    add("--exhaustive", nargs="+", metavar="FUNCTION", help="all 2^32 float32 inputs; 'all' for all nine")
+    help_all = "all 2^32 float32 inputs; 'all' for all nine; goes on where it was interrupted"
+    add("--exhaustive", nargs="+", metavar="FUNCTION", help=help_all)
     add("--output", type=Path, default=Path("accuracy-results"), help="where --exhaustive puts its JSON")
     add("--workers", type=int, help="processes of --exhaustive; by default one per CPU")
     help_plot = "draw error against x, peers beside ours"
     add("--plot", "--plots", dest="plots", type=Path, metavar="DIRECTORY", help=help_plot)
+    add("--overwrite", action="store_true", help="replace the files that --plot and --exhaustive write")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON and nothing else")
     shape.add_argument("--markdown", action="store_true", help="print the README's table and nothing else")
@@ -91,6 +93,22 @@ def _sample(options: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
+def _plots(options: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from .plots import draw_all
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("drawing", total=None, completed=-1)
+        written = draw_all(
+            options.plots, options.overwrite,
+            lambda name, total: progress.update(task, description=name, total=total, advance=1),
+        )  # fmt: skip
+    print(*written, sep="\n")
+    return 0
+
+
 def _exhaustive(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import (
@@ -103,8 +121,9 @@ def _exhaustive(options: argparse.Namespace) -> int:
     )
 
     from gelu_fast.bounds import ULP
+    from gelu_fast.output_files import check_file
 
-    from .exhaustive import UNITS, sweep_all
+    from .exhaustive import UNITS, finished, sweep_all
     from .functions import FUNCTIONS
 
     names = list(FUNCTIONS) if options.exhaustive == ["all"] else options.exhaustive
@@ -114,6 +133,9 @@ def _exhaustive(options: argparse.Namespace) -> int:
         wrong = f"unknown: {', '.join(unknown)}; {known}" if unknown else "--workers: expected at least 1"
         print(f"gelu-fast accuracy: {wrong}", file=sys.stderr)
         return 2
+    for name in names:
+        if finished(FUNCTIONS[name], options.output) is None:
+            check_file(options.output / f"{name}.json", "--output", options.overwrite)
     results: list[dict[str, Any]] = []
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
@@ -126,6 +148,7 @@ def _exhaustive(options: argparse.Namespace) -> int:
                 FUNCTIONS[name], options.output, options.workers,
                 lambda done, ulp, task=task: progress.update(task, completed=done, ulp=ulp),  # type: ignore[misc]
             )  # fmt: skip
+            progress.update(task, completed=UNITS)
             found["bound"] = ULP[FUNCTIONS[name].kind, "float32"]
             found["max_ulp"] = max(isa["max_ulp"] for isa in found["isa"].values())
             results.append(found)

@@ -8,13 +8,16 @@ numbers) the reference is that trivial function, which costs nothing; every resu
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import multiprocessing
 import os
 import platform
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +65,21 @@ def sweep_all(
     -------
     dict
         What the file holds: function, versions, wall time and, by instruction set, the worst inputs of each region
-        and the histogram of errors.
+        and the histogram of errors. A result of the same kernels that is there is given back as it is.
     """
+    if (done := finished(function, directory)) is not None:
+        return done
     directory.mkdir(parents=True, exist_ok=True)
     isas = available_isas()
     about = environment(function, isas)
-    state = _load(directory / f"{function.name}.partial.json", about)
+    partial = directory / f"{function.name}.partial.json"
+    state = _same(partial, about) or {**about, "units": [], "tallies": {}, "wall_s": 0.0}
     todo = [unit for unit in range(UNITS) if unit not in state["units"]]
     tallies = {isa: Tally.from_json(t) for isa, t in state["tallies"].items()}
     start, saved = time.monotonic(), time.monotonic()
     # spawn: a forked child must not meet another thread's locks, torch's for one.
-    pool = multiprocessing.get_context("spawn").Pool(workers or _cpus(), _quiet)
+    with _deaf_children():
+        pool = multiprocessing.get_context("spawn").Pool(workers or _cpus(), _quiet)
     with pool:
         jobs = pool.imap_unordered(_unit, [(function.name, isas, unit, _UNIT) for unit in todo])
         for unit, found in jobs:
@@ -86,10 +93,10 @@ def sweep_all(
                 state["wall_s"] += saved - start
                 start = saved
                 state["tallies"] = {isa: t.to_json() for isa, t in tallies.items()}
-                write_json(directory / f"{function.name}.partial.json", state)
+                write_json(partial, state)
     result = {**about, "wall_s": round(state["wall_s"], 1), "isa": {isa: t.to_json() for isa, t in tallies.items()}}
     write_json(directory / f"{function.name}.json", result)
-    (directory / f"{function.name}.partial.json").unlink()
+    partial.unlink()
     return result
 
 
@@ -151,6 +158,19 @@ def _unit(job: tuple[str, list[str], int, int]) -> tuple[int, dict[str, Any]]:
     return unit, {isa: t.to_json() for isa, t in sweep_bits(FUNCTIONS[name], isas, unit * size, size).items()}
 
 
+@contextlib.contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Ctrl-C reaches all processes of a terminal: those started in here ignore it, and their parent ends them."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may say so
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _quiet() -> None:
     gelu_fast.set_num_threads(1)
 
@@ -159,12 +179,15 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _load(path: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """A partial result of the same kernels, or a fresh one."""
-    fresh: dict[str, Any] = {**about, "units": [], "tallies": {}, "wall_s": 0.0}
+def finished(function: Function, directory: Path) -> dict[str, Any] | None:
+    """The result that is there already, if it is of the same kernels."""
+    return _same(directory / f"{function.name}.json", environment(function, available_isas()))
+
+
+def _same(path: Path, about: dict[str, Any]) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
-        return fresh
+        return None
     same = isinstance(found, dict) and all(found.get(key) == value for key, value in about.items())
-    return found if same else fresh
+    return found if same else None

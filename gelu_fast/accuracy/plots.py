@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gelu_fast.bounds import ULP
-from gelu_fast.pictures import CYCLE, FAINT, GREY, file_format, render, require, write_all
+from gelu_fast.output_files import check_file, check_folder, write_all
+from gelu_fast.pictures import CYCLE, FAINT, GREY, render, require
 from gelu_fast.pictures import OURS as OUR_STYLE
 
 from .functions import FUNCTIONS, Function
@@ -35,27 +36,42 @@ class AbsentError(Exception):
     """The peer is not installed, or has no such function."""
 
 
-def draw_all(directory: Path, kind: str = "svg") -> list[Path]:
+def draw_all(directory: Path, overwrite: bool = False, report: Callable[[str, int], None] | None = None) -> list[Path]:
     """Draw every function.
 
     Parameters
     ----------
     directory : Path
-        Takes ``error-NAME.svg``; made if absent. What it had of them is replaced, one whole file after another.
-    kind : {"svg", "png", "pdf"}
+        Takes ``error-NAME.svg``, all at the end; made if absent.
+    overwrite : bool
+    report : callable, optional
+        Called before each with its name and the number of them all.
 
     Returns
     -------
     list of Path
         The files written.
+
+    Raises
+    ------
+    FileExistsError, NotADirectoryError, FileNotFoundError
+        Before anything is computed.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    return [draw(function, directory / f"error-{function.name}.{kind}") for function in FUNCTIONS.values()]
+    check_folder(directory, "--plot")
+    goals = {directory / f"error-{function.name}.svg": function for function in FUNCTIONS.values()}
+    for path in goals:
+        check_file(path, "--plot", overwrite)
+    files = {}
+    for path, function in goals.items():
+        if report is not None:
+            report(function.name, len(goals))
+        files[path] = render(draw(function), "svg")
+    write_all(files, overwrite, "--plot")
+    return list(files)
 
 
-def draw(function: Function, path: Path) -> Path:
-    """One function, one file; its suffix chooses the format."""
-    kind = file_format(path, "--plot")
+def draw(function: Function) -> Any:
+    """One function; a Matplotlib figure."""
     low, high = RANGE[function.form]
     edges = np.linspace(low, high, _BINS + 1)
     x = np.random.default_rng(0).uniform(edges[:-1, None], edges[1:, None], (_BINS, _PER_BIN)).astype(np.float32)
@@ -84,8 +100,7 @@ def draw(function: Function, path: Path) -> Path:
     axes.legend(frameon=False, ncols=len(STYLES), loc="lower right", bbox_to_anchor=(1, 1), fontsize=9, handlelength=4)
     if absent:
         figure.text(0.01, -0.03, "Not drawn: " + "; ".join(absent), fontsize=8, color=GREY)
-    write_all({path: render(figure, kind)}, overwrite=True)
-    return path
+    return figure
 
 
 # -- ours and the peers: each gives a float32 function of a float32 array, or raises ------------------------------

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         0 done, whatever the speed; 1 where an answer of our own broke its bound (it is not timed then); 2 bad usage, or
-        a package of the ``bench`` extra is missing.
+        a package of the ``bench`` extra is missing; 130 interrupted.
     """
     from .command import run
 

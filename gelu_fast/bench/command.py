@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,48 +28,65 @@ def run(arguments: Sequence[str] | None) -> int:
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             return _complain(f"{' and '.join(missing)} not installed: pip install 'gelu-fast[{extra}]'")
-    for path in (options.json, options.plot, options.markdown):
-        if path and not path.resolve().parent.is_dir():
-            return _complain(f"no such folder: {path.resolve().parent}")
     if options.isa and not limited_to(options.isa):
-        return run_limited(options.isa, given)
-    return _bench(options)
+        try:
+            return run_limited(options.isa, given)
+        except KeyboardInterrupt:  # which the child has too, and says
+            return 130
+    try:
+        return _bench(options)
+    except (OSError, ValueError) as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        _complain("interrupted; nothing was written")
+        return 130
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from . import peers, plot
+    from ..output_files import check_file, check_parent
+    from ..pictures import file_format
+    from . import peers
     from .contenders import present
     from .suites import execute, plan
 
+    wanted = {option: getattr(options, option) for option in ("json", "plot", "markdown") if getattr(options, option)}
+    for option, path in wanted.items():
+        check_parent(path, f"--{option}")
+        check_file(path, f"--{option}", options.overwrite)
+    if len({path.resolve() for path in wanted.values()}) < len(wanted):
+        raise ValueError(f"{', '.join(f'--{option}' for option in wanted)}: expected different files")
     if options.plot:
-        try:
-            plot.file_format(options.plot)
-        except ValueError as error:
-            return _complain(str(error))
+        file_format(options.plot, "--plot")
     mode = "full" if options.full else "short"
     here, absent = present(peers.roster())
     found = execute(plan(mode, bool(options.plot)), here, absent, _progress(options.quiet))
-    return publish(found, options.json, options.plot, options.markdown)
+    return publish(found, options.json, options.plot, options.markdown, options.overwrite)
 
 
 def publish(
-    found: Results, json: Path | None = None, picture: Path | None = None, markdown: Path | None = None
-) -> int:
-    """Print the tables, write the files; the exit code."""
+    found: Results, json: Path | None = None, picture: Path | None = None, markdown: Path | None = None,
+    overwrite: bool = False,
+) -> int:  # fmt: skip
+    """Print the tables, write the files, all or none; the exit code."""
     from rich.console import Console
 
+    from .. import pictures
+    from ..output_files import write_all
     from . import plot, report
     from .markdown import render
 
     # Tables are not folded when they go into a file or a pipe.
     report.show(found, Console() if sys.stdout.isatty() else Console(width=170))
+    files: dict[Path, bytes] = {}
     if json:
-        report.write_json(json, found)
+        files[json] = report.to_json(found).encode()
     if markdown:
-        report.write(markdown, lambda file: file.write(render(report.to_dict(found)).encode()))
+        files[markdown] = render(report.to_dict(found)).encode()
     if picture:
         m = found.machine
-        plot.draw(picture, found.sweep, f"{m['cpu']}, {m['cpus']} CPUs, ISA {m['isa']}")
+        figure = plot.draw(found.sweep, f"{m['cpu']}, {m['cpus']} CPUs, ISA {m['isa']}")
+        files[picture] = pictures.render(figure, pictures.file_format(picture, "--plot"))
+    write_all(files, overwrite, "--json, --plot, --markdown")
     for line in found.wrong:
         _complain(f"WRONG: {line}")
     return 1 if found.wrong else 0
@@ -84,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the short form of the tables")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw throughput against size (.png, .svg, .pdf)")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument(
         "--isa",
         choices=sorted(LIMITS),
@@ -94,9 +113,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _progress(quiet: bool) -> Callable[[str], None]:
+    """A line at each step. No rich bar here: its thread would run beside what is timed."""
     if quiet:
         return lambda line: None
-    before, after = ("\r\x1b[K", "") if sys.stderr.isatty() else ("", "\n")
+    in_place = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    before, after = ("\r\x1b[K", "") if in_place else ("", "\n")
     start = time.monotonic()
     return lambda line: print(
         f"{before}{time.monotonic() - start:4.0f} s  {line}", end=after, file=sys.stderr, flush=True

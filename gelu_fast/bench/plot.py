@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from .. import pictures
-from ..pictures import CYCLE, FAINT, GREY, Style, label_ends, render, require
+from ..pictures import CYCLE, FAINT, GREY, Style, label_ends, require
 from ..pictures import OURS as OUR_STYLE
 from .cells import Cell
 from .contenders import COPY, OUR_UFUNC, OURS
-from .report import write
 
 _COPY_STYLE = Style(GREY, "-", "", 1.0)
 
 
-def file_format(path: Path) -> str:
-    """By suffix; ValueError if it is none that is written here."""
-    return pictures.file_format(path, "--plot")
-
-
-def draw(path: Path, sweep: Sequence[Cell], title: str) -> None:
+def draw(sweep: Sequence[Cell], title: str) -> Any:
     """One panel per work and thread count.
 
     Parameters
     ----------
-    path : Path
-        Its suffix chooses the format.
     sweep : sequence of Cell
     title : str
         The machine.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
-    kind = file_format(path)
     works = list(dict.fromkeys(cell.work for cell in sweep))
     threads = sorted({cell.column.threads for cell in sweep})
     shape = len(works), len(threads)
@@ -56,8 +49,7 @@ def draw(path: Path, sweep: Sequence[Cell], title: str) -> None:
             panel.spines[["top", "right"]].set_visible(False)
     for panel, found in ends:  # only now are the scales final, a row having one for all
         label_ends(panel, found, colours, 0.062)
-    content = render(figure, kind)
-    write(path, lambda file: file.write(content))
+    return figure
 
 
 def _styles(names: Sequence[str]) -> dict[str, Style]:

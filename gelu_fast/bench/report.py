@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -76,24 +73,9 @@ def to_dict(found: Results) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write(path: Path, save: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under another name in its folder, then rename: whoever reads `path` never sees half of it."""
-    handle, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            save(file)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)  # mkstemp's is for the owner alone
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def write_json(path: Path, found: Results) -> None:
-    """`to_dict` into a file."""
-    write(path, lambda file: file.write((json.dumps(to_dict(found), indent=1) + "\n").encode()))
+def to_json(found: Results) -> str:
+    """`to_dict` as a file's text."""
+    return json.dumps(to_dict(found), indent=1) + "\n"
 
 
 def show(found: Results, console: Console) -> None:

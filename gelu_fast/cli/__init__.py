@@ -1,7 +1,8 @@
 """The commands of `gelu-fast`: export, verify, inspect, rewrite, quantize, compare, accuracy, bench, info.
 
-Exit codes: 0 done, 1 a check failed, 2 bad usage or input. With ``--json`` standard output holds one JSON
-object and nothing else; errors go to standard error, one paragraph, with ``--debug`` the traceback too.
+Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 130 interrupted by Ctrl-C. With ``--json``
+standard output holds one JSON object and nothing else; errors go to standard error, one paragraph, with
+``--debug`` the traceback too.
 """
 
 from __future__ import annotations
@@ -11,11 +12,25 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from . import blocks, compare, measure, models, quantized
 from .printing import complain
 
+
+class _Commands(typer.core.TyperGroup):
+    """Ctrl-C by the shell's exit code, not typer's 1, which is that of a failed check."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            complain("interrupted")
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="gelu-fast",
     help="The fastest and most accurate GELU, and the kit that puts it into ONNX models.",
     no_args_is_help=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .page import page_maker
-from .printing import JsonOption, OverwriteOption, complain, print_report
+from .printing import JsonOption, OverwriteOption, complain, print_report, working
 
 if TYPE_CHECKING:
     from gelu_fast.export.blocks import Block
@@ -63,7 +63,10 @@ def export(
         target = "onnxruntime-web"
     source = _source(weights, in_features, hidden_features, seed)
     try:
-        with page_maker(page, onnxruntime_web, overwrite) as make_page:
+        with (
+            page_maker(page, onnxruntime_web, overwrite) as make_page,
+            working("exporting, and running it in onnxruntime", as_json),
+        ):
             report = export_ffn(
                 source,
                 output,
@@ -102,7 +105,8 @@ def verify(
     from gelu_fast.export import verify as compare
 
     source = _source(weights, in_features, hidden_features, seed)
-    report = compare(model, source, approximate=approximate, timing=timing)
+    with working("running it in onnxruntime, and the weights in float64", as_json):
+        report = compare(model, source, approximate=approximate, timing=timing)
     print_report(report, as_json)
     if not report.passed:
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .printing import JsonOption, OverwriteOption, complain, print_lines, print_table
+from .printing import JsonOption, OverwriteOption, complain, print_lines, print_table, working
 
 if TYPE_CHECKING:
     from gelu_fast.compare.training import Run
@@ -40,7 +40,7 @@ def compare(
 
     Example: gelu-fast compare --train -o pictures
     """
-    from gelu_fast import pictures
+    from gelu_fast import output_files, pictures
 
     if not train and (quick or epochs is not None or seeds is not None):
         raise ValueError("--epochs, --seeds and --quick belong to --train")
@@ -57,7 +57,7 @@ def compare(
         if goals:
             drawn = figure()
             files = {path: pictures.render(drawn, pictures.file_format(path, "--output")) for path in goals}
-            pictures.write_all(files, overwrite)
+            output_files.write_all(files, overwrite)
     except KeyboardInterrupt:
         complain("interrupted; no picture was written")
         raise typer.Exit(130) from None
@@ -73,7 +73,8 @@ def _table(as_json: bool) -> Callable[[], Any]:
     activations = list(ACTIVATIONS.values())
     found = [properties(a) for a in activations]
     try:
-        spent = cost.costs(activations)
+        with working("measuring the cost of each", as_json):
+            spent = cost.costs(activations)
     except cost.WrongAnswerError as error:
         complain(str(error))
         raise typer.Exit(1) from error

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .printing import JsonOption, OverwriteOption, print_lines, print_table
+from .printing import JsonOption, OverwriteOption, print_lines, print_table, working
 
 ModelArgument = Annotated[Path, typer.Argument(help="The .onnx file.", show_default=False)]
 
@@ -25,7 +25,8 @@ def inspect(
     """
     from gelu_fast.export import inspect as look
 
-    sites = look(model, target=target)
+    with working("looking for GELU", as_json):
+        sites = look(model, target=target)
     if as_json:
         typer.echo(json.dumps([asdict(site) for site in sites], indent=2, ensure_ascii=False))
         return
@@ -60,12 +61,13 @@ def rewrite(
 
     if output is None and not dry_run:
         raise ValueError("expected --output FILE, or --dry-run")
-    if dry_run or output is None:
-        done = rewrite_with_report(model, form, opset=opset, approximate=approximate, verify=not no_verify)
-    else:
-        done = rewrite_file(
-            model, output, form, opset=opset, approximate=approximate, verify=not no_verify, overwrite=overwrite
-        )
+    with working("rewriting, and running both models", as_json):
+        if dry_run or output is None:
+            done = rewrite_with_report(model, form, opset=opset, approximate=approximate, verify=not no_verify)
+        else:
+            done = rewrite_file(
+                model, output, form, opset=opset, approximate=approximate, verify=not no_verify, overwrite=overwrite
+            )
     agreement = done.agreement
     found: dict[str, Any] = {
         "opset": done.opset,

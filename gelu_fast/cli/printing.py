@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -54,6 +56,17 @@ def _print(table: Table, lines: Sequence[str]) -> None:
     with console.capture() as captured:
         console.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+@contextmanager
+def working(text: str, quiet: bool = False) -> Iterator[None]:
+    """What goes on and for how long, on standard error while it lasts, if that is a terminal."""
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    # Not more often: its thread runs beside what --timing measures.
+    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2,
+                  disable=quiet or not sys.stderr.isatty()) as progress:  # fmt: skip
+        progress.add_task(text, total=None)
+        yield
 
 
 def complain(message: str) -> None:

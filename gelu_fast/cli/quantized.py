@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .printing import JsonOption, OverwriteOption, complain, print_report
+from .printing import JsonOption, OverwriteOption, complain, print_report, working
 
 
 def quantize(
@@ -41,7 +41,6 @@ def quantize(
     from gelu_fast.export.quantize_compare import compare_methods
     from gelu_fast.export.quantize_report import QuantizationError
 
-    progress = sys.stderr.isatty() and not as_json
     if compare:
         if output is not None or method is not None:
             raise ValueError("--compare runs every method and writes nothing; expected neither --output nor --method")
@@ -49,16 +48,19 @@ def quantize(
             rows = [int(part) for part in batches.split(",")]
         except ValueError as error:
             raise ValueError(f"--batches: expected numbers by commas, got {batches!r}") from error
-        found = compare_methods(model, calibration=calibration, batches=rows, target=target, untie=untie,
-                                reduce_range=reduce_range, seed=seed, progress=progress)  # fmt: skip
+        with working("quantising by every method, and running the results", as_json):
+            found = compare_methods(model, calibration=calibration, batches=rows, target=target, untie=untie,
+                                    reduce_range=reduce_range, seed=seed)  # fmt: skip
         typer.echo(found.to_json() if as_json else str(found))
         return
     if output is None or method is None:
         raise ValueError("expected --output FILE and --method METHOD, or --compare")
+    calibrates = method.startswith("static")  # with a bar of its own
     try:
-        report = write(model, output, method=method, calibration=calibration, target=target, untie=untie,
-                       reduce_range=reduce_range, keep_io_types=not half_io, overwrite=overwrite, seed=seed,
-                       progress=progress)  # fmt: skip
+        with working("quantising, and running both models", as_json or calibrates):
+            report = write(model, output, method=method, calibration=calibration, target=target, untie=untie,
+                           reduce_range=reduce_range, keep_io_types=not half_io, overwrite=overwrite, seed=seed,
+                           progress=calibrates and sys.stderr.isatty() and not as_json)  # fmt: skip
     except QuantizationError as error:
         print_report(error.report, as_json)
         complain(str(error))

@@ -1,0 +1,106 @@
+"""Ctrl-C in the middle of every long command: exit code 130, one line, and no file but what was there."""
+
+import os
+import pty
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+PROGRAM = [sys.executable, "-Pm", "gelu_fast"]
+WIDE = ["--in-features", "1024", "--hidden-features", "4096"]  # 33 MB of weights: some seconds of work
+EXTRAS = {"--plot": "matplotlib", "compare": "sklearn"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    path = tmp_path_factory.mktemp("model") / "m.onnx"
+    subprocess.run([*PROGRAM, "export", *WIDE, "-o", path], check=True, capture_output=True)
+    np.savez(path.parent / "x.npz", x=np.random.default_rng(0).standard_normal((256, 1024), np.float32))
+    return path
+
+
+COMMANDS = {
+    "export": ["export", *WIDE, "--timing", "--external-data", "-o", "new.onnx"],
+    "export over": ["export", *WIDE, "-o", "old.onnx", "--overwrite"],
+    "verify": ["verify", "MODEL", *WIDE, "--timing"],
+    "inspect": ["inspect", "MODEL"],
+    "rewrite": ["rewrite", "MODEL", "--form", "primitive", "-o", "new.onnx"],
+    "quantize": ["quantize", "MODEL", "--method", "static", "--calibration", "FEEDS", "-o", "new.onnx"],
+    "quantize int4": ["quantize", "MODEL", "--method", "int4", "-o", "old.onnx", "--overwrite"],
+    "quantize --compare": ["quantize", "MODEL", "--compare"],
+    "compare": ["compare", "-o", "new"],
+    "compare --train": ["compare", "--train", "-o", "new"],
+    "accuracy": ["accuracy"],
+    "accuracy --plot": ["accuracy", "--plot", "new"],
+    "accuracy --exhaustive": ["accuracy", "--exhaustive", "gelu", "--output", "new"],
+    "bench": ["bench", "--plot", "new.svg", "--json", "new.json", "--markdown", "old.onnx", "--overwrite"],
+    "bench --isa": ["bench", "--isa", "avx2", "--json", "new.json"],
+}
+
+
+def interrupted(command, place, after):
+    """Exit code and what came on a terminal after SIGINT to the group, as a terminal sends it."""
+    master, slave = pty.openpty()
+    with open(slave, "wb") as terminal:
+        child = subprocess.Popen([*PROGRAM, *command], cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=terminal, start_new_session=True)  # fmt: skip
+    said = b""
+    try:
+        deadline, begun = time.monotonic() + 60, None
+        os.set_blocking(master, False)
+        while child.poll() is None and time.monotonic() < deadline:
+            try:
+                said += os.read(master, 1 << 16)
+            except BlockingIOError:
+                pass
+            except OSError:  # the other end is closed
+                break
+            if begun is None and said:  # the display of progress: the work has begun
+                begun = time.monotonic()
+            if begun is not None and time.monotonic() > begun + after:
+                os.killpg(child.pid, signal.SIGINT)
+                break
+            time.sleep(0.01)
+        os.set_blocking(master, True)
+        while True:
+            try:
+                part = os.read(master, 1 << 16)
+            except OSError:
+                break
+            if not part:
+                break
+            said += part
+        child.communicate(timeout=60)
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        os.close(master)
+    return child.returncode, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_ctrl_c(name, model, tmp_path):
+    for word, module in EXTRAS.items():
+        if word in name:
+            pytest.importorskip(module, reason=f"needs {module}")
+    command = [{"MODEL": str(model), "FEEDS": str(model.parent / "x.npz")}.get(word, word) for word in COMMANDS[name]]
+    (tmp_path / "old.onnx").write_text("old")
+    code, said = interrupted(command, tmp_path, random.Random(name).uniform(0.05, 0.6))
+    if code == 0:  # it was done before
+        assert name in ("inspect", "verify", "rewrite", "export", "export over", "quantize int4")
+        return
+    assert code == 130, said
+    assert "Traceback" not in said
+    assert "interrupted" in said.splitlines()[-1] or name == "bench --isa", said
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left - {"new/gelu.partial.json"} == {"old.onnx"}
+    assert (tmp_path / "old.onnx").read_text() == "old"
