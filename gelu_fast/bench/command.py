@@ -43,6 +43,7 @@ def run(arguments: Sequence[str] | None) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    from .. import interrupts
     from ..output_files import check_file, check_parent
     from ..pictures import file_format
     from . import peers
@@ -59,7 +60,15 @@ def _bench(options: argparse.Namespace) -> int:
         file_format(options.plot, "--plot")
     mode = "full" if options.full else "short"
     here, absent = present(peers.roster())
-    found = execute(plan(mode, bool(options.plot)), here, absent, _progress(options.quiet))
+    show = _progress(options.quiet)
+    with interrupts.remembered() as check_interrupt:
+
+        def step(line: str) -> None:
+            check_interrupt()
+            show(line)
+
+        found = execute(plan(mode, bool(options.plot)), here, absent, step)
+        check_interrupt()
     return publish(found, options.json, options.plot, options.markdown, options.overwrite)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from .. import interrupts
 from . import blocks, compare, measure, models, quantized
 from .printing import complain
 
@@ -23,10 +24,15 @@ class _Commands(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with interrupts.remembered():
+                try:
+                    return super().invoke(ctx)
+                except typer.Exit as stop:  # a command's own exit code
+                    code = stop
         except KeyboardInterrupt:
             complain("interrupted")
-            raise typer.Exit(130) from None
+            code = typer.Exit(130)
+        raise code
 
 
 app = typer.Typer(

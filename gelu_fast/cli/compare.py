@@ -48,19 +48,15 @@ def compare(
     goals = pictures.goals(output or [], "training" if train else "activations", overwrite)
     if goals:
         pictures.require("matplotlib.figure")
-    try:
-        if train:
-            figure = _train(epochs or (_QUICK_EPOCHS if quick else None), seeds or (_QUICK_SEEDS if quick else None),
-                            as_json)  # fmt: skip
-        else:
-            figure = _table(as_json)
-        if goals:
-            drawn = figure()
-            files = {path: pictures.render(drawn, pictures.file_format(path, "--output")) for path in goals}
-            output_files.write_all(files, overwrite)
-    except KeyboardInterrupt:
-        complain("interrupted; no picture was written")
-        raise typer.Exit(130) from None
+    if train:
+        figure = _train(epochs or (_QUICK_EPOCHS if quick else None), seeds or (_QUICK_SEEDS if quick else None),
+                        as_json)  # fmt: skip
+    else:
+        figure = _table(as_json)
+    if goals:
+        drawn = figure()
+        files = {path: pictures.render(drawn, pictures.file_format(path, "--output")) for path in goals}
+        output_files.write_all(files, overwrite)
     if not as_json:
         for path in goals:
             typer.echo(f"written: {path}")

@@ -1,0 +1,47 @@
+"""Ctrl-C in commands that call other libraries, some of which swallow the KeyboardInterrupt or make it another error.
+
+llvmlite's callbacks print it and go on; onnxruntime, interrupted while it is imported, raises an ImportError.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def remembered() -> Iterator[Callable[[], None]]:
+    """Within it a SIGINT raises KeyboardInterrupt, as ever.
+
+    Yields
+    ------
+    callable
+        Raises KeyboardInterrupt if a SIGINT has come since, whoever swallowed the first: to be called between two
+        steps. Whatever error ends the block after a SIGINT is raised as a KeyboardInterrupt.
+    """
+    came = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # where no signal arrives
+        yield check
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    except Exception as error:
+        if came:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
