@@ -9,12 +9,12 @@ from dataclasses import fields, replace
 import numpy as np
 import numpy.typing as npt
 
+from gelu_fast.checks import form_number
 from gelu_fast.export import graph, targets, writing
 from gelu_fast.export.loading import load
 from gelu_fast.export.report import ExportReport, VerificationError, VerifyReport
 from gelu_fast.export.sources import Source, Stack, read_source
 from gelu_fast.export.verify import check
-from gelu_fast.forms import FORMS
 
 
 def export_ffn(
@@ -86,11 +86,8 @@ def export_ffn(
     ImportError
         If onnx or onnxruntime is missing; the message names the extra.
     """
-    if approximate is not None and approximate not in FORMS:
-        raise ValueError(
-            f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}; "
-            "gelu_fast.forms.resolve translates other libraries' names"
-        )
+    if approximate is not None:
+        form_number(approximate)
     if external_data not in (True, False, "auto"):
         raise ValueError(f"external_data: expected 'auto', True or False, got {external_data!r}")
     wanted = _check_dtype(dtype)

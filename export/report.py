@@ -14,6 +14,7 @@ from gelu_fast.export.blocks import Stack
 from gelu_fast.export.forms import FLOATS
 from gelu_fast.export.loading import Loaded
 from gelu_fast.export.timing import Latency
+from gelu_fast.forms import shown
 
 if TYPE_CHECKING:
     import onnx
@@ -191,7 +192,7 @@ class VerifyReport:
             ("size", f"{self.size:,} bytes"),
             ("sha256", self.sha256),
             ("block", f"{' → '.join(map(str, self.features))}, {self.dtype}, dynamic axes: {', '.join(self.dims)}"),
-            ("formula", self.formula),
+            ("formula", shown(self.formula)),
             ("form", f"{self.form}, opset {self.opset}, IR {self.ir_version}"),
         ]
         lines += [("also needed", str(path)) for path in self.files[1:]]

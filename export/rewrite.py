@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from gelu_fast.checks import form_number
 from gelu_fast.export import forms, opsets, surgery, writing
 from gelu_fast.export.agreement import Agreement, compare_models
 from gelu_fast.export.graph import FORMULAS
@@ -18,7 +19,6 @@ from gelu_fast.export.loading import load
 from gelu_fast.export.scopes import scope_of
 from gelu_fast.export.sites import find
 from gelu_fast.export.surgery import Change
-from gelu_fast.forms import FORMS
 
 if TYPE_CHECKING:
     import onnx
@@ -94,8 +94,8 @@ def rewrite_with_report(
     """`rewrite`, and what it changed."""
     if form not in forms.FORMS:
         raise ValueError(f"form: expected one of {', '.join(map(repr, forms.FORMS))}, got {form!r}")
-    if approximate is not None and approximate not in FORMS:
-        raise ValueError(f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}")
+    if approximate is not None:
+        form_number(approximate)
     loaded = load(path_or_model)
     if loaded.model.graph.sparse_initializer:  # onnx_ir would drop them
         names = ", ".join(repr(s.values.name) for s in loaded.model.graph.sparse_initializer)

@@ -7,6 +7,7 @@ the ``onnx`` extra) writes feed-forward blocks as ONNX files and proves them on 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 from . import forms, ufuncs
@@ -35,6 +36,11 @@ __all__ = [
     "set_num_threads",
     "ufuncs",
 ]
+
+# In a source tree, where Python finds this package if it starts at the root, `export` stands beside it.
+_root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if all(os.path.exists(os.path.join(_root, name)) for name in ("setup.py", "export")):
+    __path__.append(_root)
 
 # Heavy parts load on first use.
 _LAZY = ("accuracy", "bench", "compare", "cuda", "export", "jit", "torch")

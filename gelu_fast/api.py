@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import ufuncs
-from .checks import EXPECTED, FLOATS, check_out, is_float, is_foreign, result_dtype, unknown_form
+from .checks import EXPECTED, FLOATS, as_array, check_out, is_float, is_foreign, result_dtype, unknown_form
 from .cuda.interface import is_device_array
 from .views import LARGE, over_rows
 
@@ -220,7 +220,7 @@ def _call(function: np.ufunc, arrays: dict[str, Any], out: Any, backend: str | N
 
 def _numeric(name: str, value: Any) -> Any:
     """`value` where it is a Python scalar or NumPy array already (NumPy promotes those best itself), else an array."""
-    array = value if isinstance(value, np.ndarray | np.generic) else np.asarray(value)
+    array = value if isinstance(value, np.ndarray | np.generic) else as_array(name, value)
     if array.dtype.kind in "biu" or is_float(array.dtype):
         return value if isinstance(value, int | float) else array
     raise TypeError(f"{name}: expected {EXPECTED}, got {array.dtype}")

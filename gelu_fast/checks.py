@@ -17,7 +17,10 @@ EXPECTED = f"{', '.join(sorted(d.name for d in FLOATS))}, integers or bools"
 
 def unknown_form(approximate: Any) -> ValueError:
     """The error for an `approximate` that is none of the three."""
-    return ValueError(f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}")
+    return ValueError(
+        f"approximate: expected one of {', '.join(map(repr, FORMS))}, got {approximate!r}; gelu_fast.forms.resolve "
+        "translates other libraries' names"
+    )
 
 
 def form_number(approximate: Any) -> int:
@@ -26,6 +29,18 @@ def form_number(approximate: Any) -> int:
         return FORMS.index(approximate)
     except ValueError:
         raise unknown_form(approximate) from None
+
+
+def as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """As NumPy makes it, or a TypeError that names the argument: a PyTorch tensor with a gradient, for instance."""
+    try:
+        return np.asarray(value)
+    except Exception as error:  # whatever the object's own __array__ raises
+        kind = type(value)
+        where = "; gelu_fast.torch takes tensors" if hasattr(kind, "__torch_function__") else ""
+        raise TypeError(
+            f"{name}: a {kind.__module__}.{kind.__qualname__} can't become a NumPy array ({error}){where}"
+        ) from error
 
 
 def is_foreign(*arrays: Any) -> bool:

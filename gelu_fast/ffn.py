@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .api import gelu, gelu_backward
-from .checks import form_number
+from .checks import as_array, form_number
 from .cpu.ufuncs import SUM, run_rows
 from .ffn_dask import is_dask
 from .ffn_dask import run as run_dask
@@ -277,7 +277,7 @@ class FeedForward:
             flags = array.flags
             if flags.c_contiguous and flags.aligned:
                 return array, array.shape[:1]
-        found = np.asarray(array)
+        found = as_array(name, array)
         self._check(name, found, width)
         native = np.ascontiguousarray(found, self.dtype)
         size = 1
@@ -304,7 +304,7 @@ class FeedForward:
 
 
 def _float_array(name: str, array: Any) -> Array:
-    found = np.asarray(array)
+    found = as_array(name, array)
     if found.dtype.newbyteorder("=") not in (np.float32, np.float64):
         raise TypeError(f"{name}: expected float32 or float64, got {found.dtype}")
     return found.astype(found.dtype.newbyteorder("="), order="K", copy=False)

@@ -29,6 +29,11 @@ TANH_CUBIC = 0.044715
 QUICK_SLOPE = 1.702
 
 
+def shown(form: str) -> str:
+    """For people, to whom ``none`` alone says that there is no GELU."""
+    return "none (exact)" if form == "none" else form
+
+
 def resolve(name: str) -> str:
     """The form that another library's name means.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .checks import EXPECTED, check_out, form_number, is_float, result_dtype
+from .checks import EXPECTED, as_array, check_out, form_number, is_float, result_dtype
 from .cpu import ufuncs as cpu
 from .cpu.ufuncs import run_rows
 from .cuda.interface import is_device_array
@@ -196,7 +196,7 @@ def geglu_backward(dy: Any, x: Any, approximate: str = "none", *, gate: str = "s
 
 def _common(arrays: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
     """As NumPy arrays of their common float dtype, native and aligned."""
-    found = {name: np.asarray(a) for name, a in arrays.items()}
+    found = {name: as_array(name, a) for name, a in arrays.items()}
     for name, a in found.items():
         if not (a.dtype.kind in "biu" or is_float(a.dtype)):
             raise TypeError(f"{name}: expected {EXPECTED}, got {a.dtype}")

@@ -213,7 +213,7 @@ def _check_command(block, words):
         files = [word for word in rest if re.fullmatch(r"[\w/]+\.(py|sh)", word)]
         assert all((ROOT / file).is_file() for file in files), f"{block.where}: not all of {files} are there"
     else:
-        assert first in ("dask", "npm", "sudo", "cd"), f"{block.where}: {first} is no command known here"
+        assert first in ("dask", "npm", "sudo", "cd", "."), f"{block.where}: {first} is no command known here"
 
 
 @functools.cache

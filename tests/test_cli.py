@@ -42,7 +42,7 @@ def test_export_random_block(cli, tmp_path):
     assert os.listdir(tmp_path) == ["m.onnx"]
     lines = dict(line.split(None, 1) for line in out.splitlines())
     assert lines["result"].strip() == "passed"
-    assert lines["formula"].strip() == "none"
+    assert lines["formula"].strip() == "none (exact)"
     assert "16 → 24 → 16" in lines["block"]
     assert len(lines["sha256"].strip()) == 64
 

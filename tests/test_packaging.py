@@ -173,3 +173,12 @@ def test_setup_says_whether_it_does_without_openmp(sources, wish, said):
     )  # fmt: skip
     assert done.returncode != 0
     assert said in done.stderr
+
+
+def test_export_is_found_from_the_root_of_a_checkout():
+    """Where Python finds the source tree before the installed package."""
+    if not (ROOT / "gelu_fast/__init__.py").exists() or not list((ROOT / "gelu_fast/cpu").glob("ufuncs.*.so")):
+        pytest.skip("needs a checkout with the extension built in place, as `make setup` leaves it")
+    code = "import gelu_fast as gf, gelu_fast.export.graph; print(gf.__file__, gf.export.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(ROOT / "gelu_fast/__init__.py"), str(ROOT / "export/__init__.py")]

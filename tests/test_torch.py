@@ -174,21 +174,53 @@ def test_transforms(make):
     assert torch.allclose(across, torch.stack([make(t) for t in x], 1))
 
 
-NO_FORWARD_MODE = r"jvp|forward"
+FUNCTIONS = {  # ours, by torch's own operations
+    "gelu": (gt.gelu, reference),
+    "bias_gelu": (lambda t, form: gt.bias_gelu(t, t, form), lambda t, form: reference(t + t, form)),
+    "geglu": (gt.geglu, lambda t, form: t[..., :2] * reference(t[..., 2:], form)),
+}
 
 
-@pytest.mark.parametrize("make", [gt.gelu, gt.geglu, lambda t: gt.bias_gelu(t, t)])
-def test_forward_mode_is_an_error(make):
-    x = torch.randn(4)
-    for call in (
-        lambda: torch.func.jvp(make, (x,), (x,)), lambda: torch.func.jacfwd(make)(x),
-        lambda: torch.func.hessian(lambda t: make(t).sum())(x),
-    ):  # fmt: skip
-        with pytest.raises((RuntimeError, NotImplementedError), match=NO_FORWARD_MODE):
-            call()
-    refused = pytest.raises((RuntimeError, NotImplementedError), match=NO_FORWARD_MODE)
-    with torch.autograd.forward_ad.dual_level(), refused:
-        make(torch.autograd.forward_ad.make_dual(x, x))
+@each_form
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_forward_mode(name, form):
+    """Tangents, Jacobians and Hessians, in every order of the two modes."""
+    x, dx = torch.randn(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ours, theirs = ((lambda t, f=f: f(t, form)) for f in FUNCTIONS[name])
+    func, dual = torch.func, torch.autograd.forward_ad
+    with dual.dual_level():
+        got, want = (dual.unpack_dual(f(dual.make_dual(x, dx))).tangent for f in (ours, theirs))
+    assert torch.allclose(got, want)
+    forward, reverse = func.jacfwd, func.jacrev
+    for modes in ([forward], [reverse], [forward, reverse], [reverse, forward], [forward, forward]):
+        got, want = ours, theirs
+        for mode in modes:
+            got, want = mode(got), mode(want)
+        assert torch.allclose(got(x), want(x)), modes
+    tangents = torch.stack([x, dx, x - dx])
+    got, want = (func.vmap(lambda t, f=f: func.jvp(f, (x,), (t,))[1])(tangents) for f in (ours, theirs))
+    assert torch.allclose(got, want)
+
+
+@pytest.mark.parametrize(
+    "call", [gf.gelu, gf.gelu_grad2, gf.geglu, lambda t: gf.bias_gelu(t, np.ones(4)), lambda t: gf.gelu_backward(t, t),
+             lambda t: gf.FeedForward(np.ones((4, 2)), None, np.ones((2, 4)), None)(t)],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "tensor", [torch.ones(3, 4, requires_grad=True), torch.ones(3, 4, dtype=torch.bfloat16),
+               torch.ones(3, 4).to_sparse(), torch.ones(3, 4, device="meta")],
+    ids=["requires_grad", "bfloat16", "sparse", "meta"],
+)  # fmt: skip
+def test_what_numpy_cannot_take_is_sent_to_this_module(call, tensor):
+    message = r"(x|dy): a torch\.Tensor can't become a NumPy array \(.*\); gelu_fast\.torch takes tensors"
+    with pytest.raises(TypeError, match=message):
+        call(tensor)
+
+
+def test_forward_mode_has_two_derivatives():
+    third = torch.func.jacfwd(torch.func.jacfwd(torch.func.jacfwd(lambda t: gt.gelu(t).sum())))
+    with pytest.raises(NotImplementedError, match="two derivatives, no third"):
+        third(torch.randn(3))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")  # torch's own

@@ -128,6 +128,12 @@ def test_timm(timm_mlp, form):
     assert type(mlp.act) is torch.nn.GELU
 
 
+def test_a_gelu_itself_is_refused():
+    with pytest.raises(ValueError, match=r"model: is itself a GELU.*gelu_fast\.torch\.GELU\('tanh'\)"):
+        gt.swap_gelu(torch.nn.GELU("tanh"))
+    assert gt.swap_gelu(gt.GELU()) == []  # ours already
+
+
 def test_nothing_is_patched_on_import():
     assert torch.nn.functional.gelu is torch._C._nn.gelu
     assert torch.nn.GELU.__module__ == "torch.nn.modules.activation"

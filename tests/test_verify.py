@@ -61,7 +61,7 @@ def test_formula_comes_from_the_module_then_the_file(tmp_path):
     assert "'tanh' formula, expected 'none'" in "; ".join(report.failures)
     module.act.approximate = "none"
     assert verify(path, module).passed is False
-    with pytest.raises(ValueError, match="approximate: expected one of none, tanh, quick, got 'erf'"):
+    with pytest.raises(ValueError, match="approximate: expected one of 'none', 'tanh', 'quick', got 'erf'"):
         verify(path, weights, approximate="erf")
 
 

@@ -56,12 +56,15 @@ def export(
     Example: gelu-fast export --weights block.safetensors --target 'onnxruntime>=1.17' -o block.onnx
     """
     from gelu_fast.export import VerificationError, export_ffn
+    from gelu_fast.export.weight_files import load_weights
 
     if opset is not None and target is not None:
         raise ValueError("--opset and --target exclude each other")
     if page is not None and target is None:
         target = "onnxruntime-web"
     source = _source(weights, in_features, hidden_features, seed)
+    if page is not None and weights is not None:
+        load_weights(weights)  # npm isn't asked for anything if they are no good
     try:
         with (
             page_maker(page, onnxruntime_web, overwrite) as make_page,
@@ -109,6 +112,8 @@ def verify(
         report = compare(model, source, approximate=approximate, timing=timing)
     print_report(report, as_json)
     if not report.passed:
+        if weights is None:
+            complain(f"compared with the random block of seed {seed}; --weights FILE compares with those of a file")
         raise typer.Exit(1)
 
 

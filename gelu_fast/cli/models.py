@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..forms import shown
 from .printing import JsonOption, OverwriteOption, print_lines, print_table, working
 
 ModelArgument = Annotated[Path, typer.Argument(help="The .onnx file.", show_default=False)]
@@ -35,7 +36,7 @@ def inspect(
         return
     fused = {True: "yes", False: "no", None: "?"}
     rows = [
-        (site.output, site.scope, site.formula, site.dtype or "?", site.spelling, fused[site.fused_on_target],
+        (site.output, site.scope, shown(site.formula), site.dtype or "?", site.spelling, fused[site.fused_on_target],
          "can't be loaded" if site.runs is None else " ".join(site.runs), "; ".join(site.remarks))
         for site in sites
     ]  # fmt: skip
@@ -85,8 +86,8 @@ def rewrite(
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("opset", f"{found['opset']} → {found['new_opset']}")]
     for change in found["changes"]:
-        new = "" if change["formula"] == change["new_formula"] else f" → {change['new_formula']} (CHANGED)"
-        lines.append(("GELU", f"{change['output']} in {change['scope']}: {change['formula']}{new}"))
+        new = "" if change["formula"] == change["new_formula"] else f" → {shown(change['new_formula'])} (CHANGED)"
+        lines.append(("GELU", f"{change['output']} in {change['scope']}: {shown(change['formula'])}{new}"))
         lines += [("  removed", text) for text in change["removed"]]
         lines += [("  added", text) for text in change["added"]]
         lines += [("  kept, used elsewhere", text) for text in change["kept"]]

@@ -64,6 +64,54 @@ class _GeluGrad2(torch.autograd.Function):
         raise NotImplementedError("gelu_fast.torch.gelu has two derivatives, no third")
 
 
+# The same with tangents: classes of their own, since torch.compile (2.13) takes no Function that has a jvp.
+
+class _GeluDual(_Gelu):
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, str], output: torch.Tensor) -> None:
+        _Gelu.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return _GeluBackwardDual.apply(dy, x, ctx.approximate), None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: torch.Tensor, _: None) -> Any:
+        return _GeluDual.backward(ctx, dx)[0]
+
+
+class _GeluBackwardDual(_GeluBackward):
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, str], output: torch.Tensor) -> None:
+        _GeluBackward.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, ddx: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+        dy, x = ctx.saved_tensors
+        second = _GeluGrad2Dual.apply(x, ctx.approximate)
+        return _GeluBackwardDual.apply(ddx, x, ctx.approximate), ddx * dy * second, None
+
+    @staticmethod
+    def jvp(ctx: Any, ddy: torch.Tensor | None, dx: torch.Tensor | None, _: None) -> Any:
+        dy, x = ctx.saved_tensors
+        of_dy = 0 if ddy is None else _GeluBackwardDual.apply(ddy, x, ctx.approximate)
+        return of_dy if dx is None else of_dy + dx * dy * _GeluGrad2Dual.apply(x, ctx.approximate)
+
+
+class _GeluGrad2Dual(_GeluGrad2):
+    @staticmethod
+    def jvp(ctx: Any, *slopes: Any) -> Any:
+        return _GeluGrad2.backward(ctx)
+
+
+def forward_mode() -> bool:
+    """Whether tangents may come along."""
+    return bool(forward_ad._current_level >= 0)
+
+
 def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """Gaussian error linear unit, as ``torch.nn.functional.gelu``, differentiable twice.
 
@@ -86,7 +134,7 @@ def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     ValueError
         If `approximate` is unknown.
     NotImplementedError
-        In forward-mode differentiation, and for a third derivative.
+        For a third derivative.
 
     Notes
     -----
@@ -97,6 +145,7 @@ def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
         raise TypeError(f"x: expected a torch.Tensor, got {type(x).__name__}")
     ops.check(x)
     # Without a gradient to prepare, autograd's wrapper (half of a small call's time) is left out.
-    plain = not (x.requires_grad and torch.is_grad_enabled()) and forward_ad._current_level < 0
-    result: torch.Tensor = ops.gelu(x, approximate) if plain else _Gelu.apply(x, approximate)
+    plain = not (x.requires_grad and torch.is_grad_enabled()) and not forward_mode()
+    function = _GeluDual if forward_mode() else _Gelu
+    result: torch.Tensor = ops.gelu(x, approximate) if plain else function.apply(x, approximate)
     return result

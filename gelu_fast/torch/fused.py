@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from . import fused_ops, ops
-from .functions import _GeluBackward, _GeluGrad2, gelu
+from .functions import _GeluBackward, _GeluGrad2, forward_mode, gelu
 
 
 class _BiasGelu(torch.autograd.Function):
@@ -115,7 +115,8 @@ def bias_gelu(x: torch.Tensor, bias: torch.Tensor, approximate: str = "none") ->
 
     Notes
     -----
-    Bounds as `gelu_fast.bias_gelu` and `bias_gelu_backward`. CUDA tensors go through `gelu` in steps.
+    Bounds as `gelu_fast.bias_gelu` and `bias_gelu_backward`. CUDA tensors, and any in forward-mode
+    differentiation, go through `gelu` in steps.
     """
     for name, t in (("x", x), ("bias", bias)):
         if not isinstance(t, torch.Tensor):
@@ -124,7 +125,7 @@ def bias_gelu(x: torch.Tensor, bias: torch.Tensor, approximate: str = "none") ->
     if x.ndim == 0 or bias.shape != x.shape[-1:] or bias.dtype != x.dtype:
         expected = f"shape {tuple(x.shape[-1:])} and {x.dtype}, as the last axis of x"
         raise ValueError(f"bias: expected {expected}, got shape {tuple(bias.shape)} and {bias.dtype}")
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or forward_mode():
         return gelu(x + bias, approximate)
     result: torch.Tensor = _BiasGelu.apply(x, bias, approximate)
     return result
@@ -152,7 +153,8 @@ def geglu(x: torch.Tensor, approximate: str = "none", *, gate: str = "second") -
 
     Notes
     -----
-    Bounds as `gelu_fast.geglu`. CUDA tensors go through `gelu` in steps.
+    Bounds as `gelu_fast.geglu`. CUDA tensors, and any in forward-mode
+    differentiation, go through `gelu` in steps.
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x: expected a torch.Tensor, got {type(x).__name__}")
@@ -161,7 +163,7 @@ def geglu(x: torch.Tensor, approximate: str = "none", *, gate: str = "second") -
         raise ValueError(f"gate: expected 'second' or 'first', got {gate!r}")
     if x.ndim == 0 or x.shape[-1] % 2:
         raise ValueError(f"x: expected a last axis of even length, got shape {tuple(x.shape)}")
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or forward_mode():
         gated, value = fused_ops.halves(x, gate == "first")
         return value * gelu(gated, approximate)
     result: torch.Tensor = _Geglu.apply(x, approximate, gate == "first")

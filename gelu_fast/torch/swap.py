@@ -65,6 +65,8 @@ def swap_gelu(model: torch.nn.Module) -> Swap:
     ------
     TypeError
         If `model` is no module.
+    ValueError
+        If `model` is a GELU itself, which can't be replaced inside itself.
 
     Notes
     -----
@@ -72,6 +74,8 @@ def swap_gelu(model: torch.nn.Module) -> Swap:
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    if (form := _of(model)) is not None:
+        raise ValueError(f"model: is itself a GELU, expected one holding some; ours is gelu_fast.torch.GELU({form!r})")
     swap = Swap()
     made: dict[int, GELU] = {}
     for prefix, owner, attribute, old, form in list(_found(model, "", set())):
@@ -93,14 +97,19 @@ def _found(owner: torch.nn.Module, prefix: str, seen: set[int]) -> Iterator[tupl
     for name, value in {**owner._modules, **functions}.items():
         if value is None:
             continue
-        label = type(value).__name__ if isinstance(value, torch.nn.Module) else getattr(value, "__name__", "")
-        named = "gelu" in label.lower() and not isinstance(value, GELU)
-        learnt = isinstance(value, torch.nn.Module) and any(True for _ in value.parameters())
-        form = _formula(value) if named and not learnt else None
+        form = _of(value)
         if form is not None:
             yield prefix, owner, name, value, form
         elif isinstance(value, torch.nn.Module):
             yield from _found(value, f"{prefix}{name}.", seen)
+
+
+def _of(value: Any) -> str | None:
+    """The form of what is called a GELU, has no parameters, and isn't ours."""
+    label = type(value).__name__ if isinstance(value, torch.nn.Module) else getattr(value, "__name__", "")
+    named = "gelu" in label.lower() and not isinstance(value, GELU)
+    learnt = isinstance(value, torch.nn.Module) and any(True for _ in value.parameters())
+    return _formula(value) if named and not learnt else None
 
 
 def _formula(activation: Any) -> str | None:
