@@ -8,7 +8,7 @@ from gelu_fast.export import forms
 from gelu_fast.export.lazy import require
 
 _COVER = "gelu_fast.standard"
-_SPLIT = 18  # the opset whose Split the converter can't lower
+_SPLIT, _IDENTITY = 18, 16  # the opsets whose Split and Identity the converter can't lower
 _FLOAT8 = 17  # TensorProto's number of the first type of 8 bits
 _LARGE = 1024  # bytes; what's larger needn't be seen by the converter
 
@@ -109,7 +109,9 @@ def converted(model: Any, opset: int, loaded: Any) -> Any:
 
 
 def _lower(model: Any, opset: int) -> None:
-    """Do what the converter can't do on the way down, and cover what's done: Split of opset 18, attributes of Cast."""
+    """Do what the converter can't do on the way down, and cover what's done: Split of opset 18, Identity of 16 (which
+    takes optional values too), attributes of Cast."""
+    tensor: Any = require("onnx_ir").TensorType
     for node in model.graph.all_nodes():
         if node.domain != "":
             continue
@@ -118,8 +120,11 @@ def _lower(model: Any, opset: int) -> None:
             for name, first in (("saturate", 19), ("round_mode", 24)):
                 if opset < first:  # they say something of the float8 types alone
                     node.attributes.pop(name, None)
-        if node.op_type == "Split" and opset < _SPLIT <= opset_of(model) and _equal_parts(node):
+        split = node.op_type == "Split" and opset < _SPLIT <= opset_of(model) and _equal_parts(node)
+        if split:
             node.attributes.pop("num_outputs", None)
+        identity = node.op_type == "Identity" and opset < _IDENTITY <= opset_of(model)
+        if split or (identity and isinstance(node.inputs[0].type, tensor | None)):
             node.domain = _COVER
             model.graph.opset_imports[_COVER] = 1
 

@@ -149,6 +149,7 @@ def available(target: str | None, formula: str, dtype: str, rank: int = 2) -> di
 
 
 def _parse(target: str | None) -> tuple[str, tuple[Runtime, ...], int | None]:
+    target = None if target is None else re.sub(r"\s*(>=|==)\s*", r"\1", target.strip())
     if target is None or target == "onnxruntime":
         version = _installed()
         return f"onnxruntime=={version}", (_row("onnxruntime", _numbers(version)),), None

@@ -183,10 +183,10 @@ def test_in_a_branch_and_an_output_of_it(form):
         np.testing.assert_allclose(infer(made), by_hand(formula), rtol=0, atol=5e-6)
 
 
-def test_split_and_cast_go_below_opset_18():
-    """onnx's converter has no adapter for the one and leaves an attribute to the other."""
-    text = "l, r = Split<axis = 1, num_outputs = 2>(h)  j = Concat<axis = 1>(l, r)  "
-    text += "v = Cast<to = 1, saturate = 1>(j)  a = Gelu(v)"
+def test_split_identity_and_cast_go_below_opset_16():
+    """onnx's converter has no adapter for the first two and leaves an attribute to the third."""
+    text = "l, r = Split<axis = 1, num_outputs = 2>(h)  j = Concat<axis = 1>(l, r)  k = Identity(j)  "
+    text += "v = Cast<to = 1, saturate = 1>(k)  a = Gelu(v)"
     made = rewrite(build(text, opset=20), "fusable", opset=14)
     onnx.checker.check_model(made, full_check=True)
     assert [(e.domain, e.version) for e in made.opset_import] == [("", 14), ("com.microsoft", 1)]

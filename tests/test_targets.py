@@ -30,6 +30,10 @@ def test_auto(target, form, opset, ir):
     assert plan.why
 
 
+def test_blanks_do_not_matter():
+    assert resolve(" onnxruntime >= 1.17 ") == resolve("onnxruntime>=1.17")
+
+
 @pytest.mark.parametrize("target", [
     None, "onnxruntime", "onnxruntime>=1.17", "onnxruntime==1.20.1", "onnxruntime-web", "opset 20"
 ])  # fmt: skip

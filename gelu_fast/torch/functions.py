@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from ..checks import unknown_form
+from ..forms import FORMS
 from . import ops
 
 
@@ -144,6 +146,8 @@ def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x: expected a torch.Tensor, got {type(x).__name__}")
     ops.check(x)
+    if approximate not in FORMS:
+        raise unknown_form(approximate)
     # Without a gradient to prepare, autograd's wrapper (half of a small call's time) is left out.
     plain = not (x.requires_grad and torch.is_grad_enabled()) and not forward_mode()
     function = _GeluDual if forward_mode() else _Gelu

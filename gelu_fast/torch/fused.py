@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..checks import form_number
 from . import fused_ops, ops
 from .functions import _GeluBackward, _GeluGrad2, forward_mode, gelu
 
@@ -125,6 +126,7 @@ def bias_gelu(x: torch.Tensor, bias: torch.Tensor, approximate: str = "none") ->
     if x.ndim == 0 or bias.shape != x.shape[-1:] or bias.dtype != x.dtype:
         expected = f"shape {tuple(x.shape[-1:])} and {x.dtype}, as the last axis of x"
         raise ValueError(f"bias: expected {expected}, got shape {tuple(bias.shape)} and {bias.dtype}")
+    form_number(approximate)
     if x.device.type != "cpu" or forward_mode():
         return gelu(x + bias, approximate)
     result: torch.Tensor = _BiasGelu.apply(x, bias, approximate)
@@ -163,6 +165,7 @@ def geglu(x: torch.Tensor, approximate: str = "none", *, gate: str = "second") -
         raise ValueError(f"gate: expected 'second' or 'first', got {gate!r}")
     if x.ndim == 0 or x.shape[-1] % 2:
         raise ValueError(f"x: expected a last axis of even length, got shape {tuple(x.shape)}")
+    form_number(approximate)
     if x.device.type != "cpu" or forward_mode():
         gated, value = fused_ops.halves(x, gate == "first")
         return value * gelu(gated, approximate)

@@ -33,8 +33,8 @@ def check(x: torch.Tensor, name: str = "x") -> None:
     if x.dtype not in DTYPES:
         expected = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
         raise TypeError(f"{name}: expected {expected}, got {str(x.dtype).removeprefix('torch.')}")
-    if x.layout is not torch.strided:
-        raise TypeError(f"{name}: expected a strided tensor, got {x.layout}")
+    if x.layout is not torch.strided or x.is_nested:
+        raise TypeError(f"{name}: expected a strided tensor, got {'a nested one' if x.is_nested else x.layout}")
 
 
 def array(x: torch.Tensor) -> np.ndarray[Any, Any]:
