@@ -94,6 +94,8 @@ def export_ffn(
     names = graph.check_dims(dims)
     targets.check(target, form)
     goal = writing.check_path(path, overwrite)
+    if isinstance(source, (str, os.PathLike)) and goal.exists() and os.path.exists(source) and goal.samefile(source):
+        raise ValueError(f"path: {goal} holds the weights, which are never changed; expected another name")
     stack = read_source(source, allow_nonfinite=allow_nonfinite)
     formula = _choose_formula(approximate, stack)
     served = stack if wanted is None else stack.astype(wanted)

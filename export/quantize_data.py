@@ -115,7 +115,8 @@ def _read_npz(path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> Any:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"calibration: no file at {os.fspath(path)}") from error
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"calibration: {os.fspath(path)} is no .npz or .npy file of numbers: {error}") from error
+        reason = "Python objects are never loaded" if "pickle" in str(error) else error
+        raise ValueError(f"calibration: {os.fspath(path)} is no .npz or .npy file of numbers: {reason}") from error
     if len(found) == 1 and len(inputs) == 1:  # whatever it is called
         return next(iter(found.values()))
     return found

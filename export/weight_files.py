@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -74,6 +75,8 @@ def load_weights(path: str | PathLike[str]) -> dict[str, Array]:
     try:
         if path.suffix == ".npz":
             found: dict[str, Array] = {}
+            if not zipfile.is_zipfile(path):
+                raise ValueError("it is no .npz archive")
             with np.load(path, allow_pickle=False) as archive:
                 for where in archive.files:
                     found[where] = archive[where]
@@ -82,7 +85,8 @@ def load_weights(path: str | PathLike[str]) -> dict[str, Array]:
     except (ImportError, MemoryError):
         raise
     except Exception as error:  # zipfile, zlib, NumPy and safetensors each raise their own kinds
-        raise ValueError(f"source: {path}: can't read {where}: {error}") from error
+        reason = "it holds Python objects, which are never loaded" if "allow_pickle" in str(error) else error
+        raise ValueError(f"source: {path}: can't read {where}: {reason}") from error
 
 
 def _load_safetensors(path: Path) -> dict[str, Array]:

@@ -34,13 +34,21 @@ def check_path(path: Any, overwrite: bool, argument: str = "path") -> Path:
     """The path of a file that may be written; raises as `gelu_fast.export.export_ffn` says, naming the argument."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise TypeError(f"{argument}: expected the name of a file, got {path!r}")
-    goal = Path(os.fsdecode(os.fspath(path)))
-    if goal.is_dir():
-        raise IsADirectoryError(f"{argument}: {goal} is a directory, expected a file name")
+    text = os.fsdecode(os.fspath(path))
+    goal = Path(text)
+    if goal.is_dir() or text.endswith(os.sep):
+        raise IsADirectoryError(f"{argument}: {text} is a directory, expected a file name")
     if not goal.parent.is_dir():
         raise FileNotFoundError(f"{argument}: the directory {goal.parent} doesn't exist")
-    if os.path.lexists(goal) and not overwrite:
-        raise _exists(goal, argument)
+    if goal.exists() and not goal.is_file():
+        raise ValueError(f"{argument}: {goal} is a device or a pipe, expected the name of a regular file")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{argument}: expected a name in UTF-8, since onnx takes no other, got {text!r}") from None
+    for file in (goal, manifest_of(goal)):
+        if not overwrite and os.path.lexists(file):
+            raise _exists(file, argument)
     return goal
 
 
@@ -118,22 +126,38 @@ class Stage:
             self._write_manifest()
 
     def publish(self) -> None:
-        """Move the files to their places."""
+        """Move the files to their places: what the model reads, the model, the manifest; all, or none of them."""
         old = _old_data(self._goal)
-        for path in self._data:
-            os.replace(path, self._goal.with_name(path.name))
-        if self._overwrite:
-            os.replace(self.model, self._goal)
-        else:
-            _move_unless_there(self.model, self._goal)
-        manifest = manifest_of(self._goal)
-        if self._data:
-            os.replace(manifest_of(self.model), manifest)
-        else:
-            manifest.unlink(missing_ok=True)
+        placed: list[Path] = []
+        try:
+            for path in self._data:
+                goal = self._goal.with_name(path.name)
+                if not goal.is_file() or _hash(goal) != _hash(path):  # an earlier export's is the same
+                    self._place(path, goal, placed)
+            self._place(self.model, self._goal, placed)
+            if self._overwrite:
+                placed.clear()  # the old model is gone: from here on it's the new one, whatever comes
+            manifest = manifest_of(self._goal)
+            if self._data:
+                self._place(manifest_of(self.model), manifest, placed)
+            elif self._overwrite:
+                manifest.unlink(missing_ok=True)
+        except BaseException:
+            for goal in placed:
+                goal.unlink(missing_ok=True)
+            raise
         for path in old:
             if path.name not in {data.name for data in self._data}:
                 path.unlink(missing_ok=True)
+
+    def _place(self, source: Path, goal: Path, placed: list[Path]) -> None:
+        new = not os.path.lexists(goal)
+        if self._overwrite:
+            os.replace(source, goal)
+        else:
+            _move_unless_there(source, goal)
+        if new:
+            placed.append(goal)
 
     def _take(self, path: Path) -> str:
         place = self.model.with_name(f"{self.model.name}.{_hash(path)[:12]}.data")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import sys
 
 
@@ -25,6 +26,9 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    # Closed ones; print would put an error on the other.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (for as long as the process lives)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     try:
         from gelu_fast.cli import run
 

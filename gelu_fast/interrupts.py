@@ -1,4 +1,4 @@
-"""Ctrl-C in commands that call other libraries, some of which swallow the KeyboardInterrupt or make it another error.
+"""Ctrl-C and SIGTERM in commands that call other libraries, which may swallow a KeyboardInterrupt or mistake it.
 
 llvmlite's callbacks print it and go on; onnxruntime, interrupted while it is imported, raises an ImportError.
 """
@@ -14,7 +14,9 @@ from types import FrameType
 
 @contextmanager
 def remembered() -> Iterator[Callable[[], None]]:
-    """Within it a SIGINT raises KeyboardInterrupt, as ever.
+    """Within it a SIGINT raises KeyboardInterrupt, as ever, and a SIGTERM ends the program as an exception does.
+
+    So folders of unfinished files are removed, and children ended, by whoever made them.
 
     Yields
     ------
@@ -36,7 +38,10 @@ def remembered() -> Iterator[Callable[[], None]]:
     if threading.current_thread() is not threading.main_thread():  # where no signal arrives
         yield check
         return
-    before = signal.signal(signal.SIGINT, note)
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, do) for number, do in ((signal.SIGINT, note), (signal.SIGTERM, end))}
     try:
         yield check
     except Exception as error:
@@ -44,4 +49,5 @@ def remembered() -> Iterator[Callable[[], None]]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

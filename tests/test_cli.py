@@ -100,21 +100,30 @@ def test_parity_that_fails_is_exit_code_1_and_no_file(cli, tmp_path, monkeypatch
         (["export", "-o", "m.onnx"], "expected --weights FILE, or both --in-features"),
         (["export", "--in-features", "4", "-o", "m.onnx"], "expected --weights FILE, or both"),
         (["export", *RANDOM, "--weights", "w.npz", "-o", "m.onnx"], "exclude each other"),
-        (["export", "--weights", "w.npz", "-o", "m.onnx"], "source: no weights file at w.npz"),
+        (["export", "--weights", "w.npz", "-o", "m.onnx"], "--weights: no weights file at w.npz"),
         (["export", "--weights", "w.pt", "-o", "m.onnx"], ".npz or .safetensors"),
         (["export", *RANDOM, "-o", "m.onnx", "--opset", "17", "--form", "native"], "form: 'native' needs opset 20"),
         (["export", *RANDOM, "-o", "m.onnx", "--opset", "17", "--target", "opset 17"], "exclude each other"),
         (["export", *RANDOM, "-o", "m.onnx", "--approximate", "relu"], "approximate: expected one of 'none'"),
         (["export", *RANDOM, "-o", "m.onnx", "--dtype", "int8"], "dtype: expected one of float32"),
         (["export", *RANDOM, "-o", "m.onnx", "--target", "tomorrow"], "target: expected 'onnxruntime>=1.17'"),
-        (["inspect", "none.onnx"], "no file at none.onnx"),
+        (["export", "--in-features", "99999999999", "--hidden-features", "4", "-o", "m.onnx"], "'--in-features': "),
+        (["export", *RANDOM, "-o", "pipe", "--overwrite"], "--output: pipe is a device or a pipe, expected"),
+        (["export", *RANDOM, "-o", os.fsdecode(b"\xff.onnx")], "--output: expected a name in UTF-8"),
+        (["export", *RANDOM, "-o", "listed.onnx"], "--output: listed.onnx.manifest.json exists already"),
+        (["export", "--weights", "own.npz", "-o", "own.npz", "--overwrite"], "--output: own.npz holds the weights"),
+        (["export", "--weights", "array.npz", "-o", "m.onnx"], "can't read the file: it is no .npz"),
+        (["rewrite", "there.onnx", "--form", "fusable", "--dry-run", "-o", "m.onnx"], "--dry-run writes nothing"),
+        (["quantize", "there.onnx", "-o", "m.onnx", "--method", "int4", "--float16-io"], "--float16-io belongs to"),
+        (["quantize", "there.onnx", "-o", "m.onnx", "--method", "int4", "--batches", "3"], "--batches belongs to"),
+        (["inspect", "none.onnx"], "MODEL: no file at none.onnx"),
         (["inspect", "there.onnx"], "there.onnx is not an ONNX model"),
         (["rewrite", "there.onnx", "--form", "fusable"], "expected --output FILE, or --dry-run"),
         (["rewrite", "there.onnx", "--form", "nonsense", "--dry-run"], "form: expected one of 'native'"),
         (["export", *RANDOM, "-o", "m.onnx", "--dims", ""], "dims: "),
-        (["export", *RANDOM, "-o", "there.onnx"], "there.onnx exists already; overwrite=True (--overwrite)"),
-        (["export", *RANDOM, "-o", "missing/m.onnx"], "path: the directory missing doesn't exist"),
-        (["export", "--in-features", "0", "--hidden-features", "4", "-o", "m.onnx"], "in_features: expected at least"),
+        (["export", *RANDOM, "-o", "there.onnx"], "there.onnx exists already; overwrite=True (--ov"),
+        (["export", *RANDOM, "-o", "missing/m.onnx"], "--output: the directory missing doesn't exist"),
+        (["export", "--in-features", "0", "--hidden-features", "4", "-o", "m.onnx"], "--in-features: expected at "),
         (["verify", "there.onnx", *RANDOM], "there.onnx is not an ONNX model"),
         (["verify", "none.onnx", *RANDOM], "no file at none.onnx"),
         (["verify", "there.onnx"], "expected --weights FILE"),
@@ -124,12 +133,18 @@ def test_parity_that_fails_is_exit_code_1_and_no_file(cli, tmp_path, monkeypatch
 )
 def test_bad_usage_is_exit_code_2_and_one_clear_line(cli, tmp_path, arguments, message):
     (tmp_path / "there.onnx").write_bytes(b"\xff\xff")
+    (tmp_path / "listed.onnx.manifest.json").write_text("precious")
+    np.savez(tmp_path / "own.npz", **dict(zip(("w1", "b1", "w2", "b2"), arrays(), strict=True)))
+    np.save(tmp_path / "array", np.ones(3))
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    os.mkfifo(tmp_path / "pipe")
+    before = {path.name: path.lstat().st_mtime_ns for path in tmp_path.iterdir()}
     code, out, err = cli(*arguments)
+    assert {path.name: path.lstat().st_mtime_ns for path in tmp_path.iterdir()} == before
     assert code == 2
     assert out == ""
     assert message in err
     assert "Traceback" not in err
-    assert os.listdir(tmp_path) == ["there.onnx"]
     assert (tmp_path / "there.onnx").read_bytes() == b"\xff\xff"
 
 
@@ -169,7 +184,7 @@ def test_python_m_and_its_exit_codes(tmp_path):
     assert "Usage" in process("--help").stdout
     done = process("export", *RANDOM, "-o", "missing/m.onnx", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("gelu-fast: path: ")
+    assert done.stderr.startswith("gelu-fast: --output: ")
 
 
 def test_output_in_a_narrow_encoding(tmp_path):
@@ -208,7 +223,7 @@ def test_debug_shows_the_traceback(cli):
     code, out, err = cli("--debug", "inspect", "none.onnx")
     assert (code, out) == (2, "")
     assert "Traceback" in err
-    assert "gelu-fast: path_or_model: no file at none.onnx" in err
+    assert "gelu-fast: MODEL: no file at none.onnx" in err
     assert "Traceback" not in cli("inspect", "none.onnx")[2]
 
 

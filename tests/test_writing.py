@@ -73,6 +73,39 @@ def test_overwriting_removes_what_is_no_longer_used(tmp_path):
     assert names(tmp_path) == ["m.onnx", "m.onnx.000000000000.data"]
 
 
+def test_what_cannot_be_finished_leaves_nothing(tmp_path, monkeypatch):
+    """The manifest has no place: the data and the model, which were moved already, go again."""
+    real = os.link
+
+    def link(source, goal):
+        if goal.name.endswith("manifest.json"):
+            raise FileExistsError(17, "another process was here")
+        real(source, goal)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(FileExistsError):
+        export_ffn(arrays(), tmp_path / "m.onnx", external_data=True)
+    assert names(tmp_path) == []
+
+
+def test_a_name_of_a_folder_is_refused(tmp_path):
+    with pytest.raises(IsADirectoryError, match=r"path: .* is a directory"):
+        export_ffn(arrays(), f"{tmp_path}/m.onnx/")
+    assert names(tmp_path) == []
+
+
+def test_data_of_someone_else_is_not_replaced_unasked(tmp_path):
+    (tmp_path / "first").mkdir()
+    data = export_ffn(arrays(), tmp_path / "first" / "m.onnx", external_data=True).files[1]
+    (tmp_path / data.name).write_text("someone else's")
+    with pytest.raises(FileExistsError, match=r"\.data exists already"):
+        export_ffn(arrays(), tmp_path / "m.onnx", external_data=True)
+    assert names(tmp_path) == ["first", data.name]
+    assert (tmp_path / data.name).read_text() == "someone else's"
+    (tmp_path / data.name).write_bytes(data.read_bytes())  # the same: then it serves
+    assert export_ffn(arrays(), tmp_path / "m.onnx", external_data=True).passed
+
+
 def test_a_model_moved_alone(tmp_path):
     """Case 6: below 2 GB one file by default; else a manifest, and verify says what is missing."""
     report = export_ffn(arrays(), tmp_path / "m.onnx", external_data=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import sys
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
+    if options.workers is not None and not options.exhaustive:
+        print("gelu-fast accuracy: --workers belongs to --exhaustive", file=sys.stderr)
+        return 2
     missing = [name for name in (*NEEDED, *(["matplotlib"] if options.plots else []))
                if importlib.util.find_spec(name) is None]  # fmt: skip
     if missing:
@@ -39,12 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         return (_exhaustive if options.exhaustive else _plots if options.plots else _sample)(options)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"gelu-fast accuracy: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        rest = "the same command goes on from there" if options.exhaustive else "nothing was written"
+        rest = "the same command goes on from what it has saved" if options.exhaustive else "nothing was written"
         print(f"gelu-fast accuracy: interrupted; {rest}", file=sys.stderr)
+        if options.exhaustive:
+            with contextlib.suppress(OSError):  # something is in it
+                options.output.rmdir()
         return 130
 
 
@@ -54,13 +61,15 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: gelu-fast accuracy --markdown",
     )
     add = parser.add_argument
-    add("--full", action="store_true", help="12 million float64 and 67 million float32 inputs per function")
+    what = parser.add_mutually_exclusive_group()
+    help_full = "12 million float64 and 67 million float32 inputs per function"
+    what.add_argument("--full", action="store_true", help=help_full)
     help_all = "all 2^32 float32 inputs; 'all' for all nine; goes on where it was interrupted"
-    add("--exhaustive", nargs="+", metavar="FUNCTION", help=help_all)
+    what.add_argument("--exhaustive", nargs="+", metavar="FUNCTION", help=help_all)
     add("--output", type=Path, default=Path("accuracy-results"), help="where --exhaustive puts its JSON")
     add("--workers", type=int, help="processes of --exhaustive; by default one per CPU")
     help_plot = "draw error against x, peers beside ours"
-    add("--plot", "--plots", dest="plots", type=Path, metavar="DIRECTORY", help=help_plot)
+    what.add_argument("--plot", "--plots", dest="plots", type=Path, metavar="DIRECTORY", help=help_plot)
     add("--overwrite", action="store_true", help="replace the files that --plot and --exhaustive write")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON and nothing else")
@@ -72,11 +81,13 @@ def _sample(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
+    from gelu_fast.progress import console
+
     from .measure import Row, measure_all
     from .report import markdown, table
 
     quiet = options.json or options.markdown
-    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
+    with Progress(console=console(quiet), transient=True) as progress:
         task = progress.add_task("measuring", total=None)
 
         def show(row: Row, total: int) -> None:
@@ -94,12 +105,13 @@ def _sample(options: argparse.Namespace) -> int:
 
 
 def _plots(options: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.progress import Progress
+
+    from gelu_fast.progress import console
 
     from .plots import draw_all
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=console(), transient=True) as progress:
         task = progress.add_task("drawing", total=None, completed=-1)
         written = draw_all(
             options.plots, options.overwrite,
@@ -110,7 +122,6 @@ def _plots(options: argparse.Namespace) -> int:
 
 
 def _exhaustive(options: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -122,6 +133,7 @@ def _exhaustive(options: argparse.Namespace) -> int:
 
     from gelu_fast.bounds import ULP
     from gelu_fast.output_files import check_file
+    from gelu_fast.progress import console
 
     from .exhaustive import UNITS, finished, sweep_all
     from .functions import FUNCTIONS
@@ -141,7 +153,7 @@ def _exhaustive(options: argparse.Namespace) -> int:
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
         TextColumn("max {task.fields[ulp]:.3f} ULP"),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), disable=options.json) as progress:
+    with Progress(*columns, console=console(options.json)) as progress:
         for name in names:
             task = progress.add_task(name, total=UNITS, ulp=0.0)
             found = sweep_all(

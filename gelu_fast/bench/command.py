@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import interrupts
 from .isa import LIMITS, limited_to, run_limited
 
 if TYPE_CHECKING:
@@ -29,10 +30,8 @@ def run(arguments: Sequence[str] | None) -> int:
         if missing:
             return _complain(f"{' and '.join(missing)} not installed: pip install 'gelu-fast[{extra}]'")
     if options.isa and not limited_to(options.isa):
-        try:
+        with interrupts.remembered():  # SIGTERM ends the child too
             return run_limited(options.isa, given)
-        except KeyboardInterrupt:  # which the child has too, and says
-            return 130
     try:
         return _bench(options)
     except (OSError, ValueError) as error:
@@ -43,7 +42,6 @@ def run(arguments: Sequence[str] | None) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from .. import interrupts
     from ..output_files import check_file, check_parent
     from ..pictures import file_format
     from . import peers

@@ -39,7 +39,13 @@ def run_limited(isa: str, arguments: Sequence[str]) -> int:
     """Run the command line again in a child process with the limits of `isa`; its exit code."""
     environment = os.environ | LIMITS[isa] | _numpy_limit(isa)
     # -P: in the repository's root ./gelu_fast would shadow the installed package.
-    return subprocess.call([sys.executable, "-P", "-m", "gelu_fast.bench", *arguments], env=environment)
+    with subprocess.Popen([sys.executable, "-P", "-m", "gelu_fast.bench", *arguments], env=environment) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:  # which the child has too, and says
+            return child.wait(timeout=20)
+        finally:
+            child.kill()  # if it lives still
 
 
 def _numpy_limit(isa: str) -> dict[str, str]:

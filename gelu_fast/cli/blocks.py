@@ -13,11 +13,14 @@ from .printing import JsonOption, OverwriteOption, complain, print_report, worki
 if TYPE_CHECKING:
     from gelu_fast.export.blocks import Block
 
+_MOST = 2**31 - 1  # what an ONNX file of a block could ever hold; above it NumPy's own errors say little
 WeightsOption = Annotated[
     Path | None, typer.Option(help="An .npz or .safetensors file with w1 b1 w2 b2, or fc1.weight … fc2.bias.")
 ]
-InOption = Annotated[int | None, typer.Option("--in-features", help="Width of a random block.")]
-HiddenOption = Annotated[int | None, typer.Option("--hidden-features", help="Hidden width of a random block.")]
+InOption = Annotated[int | None, typer.Option("--in-features", max=_MOST, help="Width of a random block.")]
+HiddenOption = Annotated[
+    int | None, typer.Option("--hidden-features", max=_MOST, help="Hidden width of a random block.")
+]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of a random block.")]
 FormulaOption = Annotated[str | None, typer.Option(help="none (exact), tanh or quick.")]
 TimingOption = Annotated[bool, typer.Option("--timing", help="Measure the latency at batch 1, 8 and 128.")]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..progress import console
 from .printing import JsonOption, OverwriteOption, complain, print_lines, print_table, working
 
 if TYPE_CHECKING:
@@ -105,15 +105,12 @@ def _train(epochs: int | None, seeds: int | None, as_json: bool) -> Callable[[],
 
 
 def _run(epochs: int, seeds: int, quiet: bool) -> Sequence[Run]:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from gelu_fast.compare import ACTIVATIONS, Activation, training
 
-    console = Console(stderr=True)
     columns = TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    # No bar in a file or a pipe.
-    with Progress(*columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty()) as progress:
+    with Progress(*columns, console=console(quiet), transient=True) as progress:
         task = progress.add_task("reading digits", total=len(training.DEPTHS) * len(ACTIVATIONS) * seeds * epochs)
 
         def show(activation: Activation, depth: int, seed: int) -> None:

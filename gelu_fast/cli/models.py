@@ -62,6 +62,8 @@ def rewrite(
 
     if output is None and not dry_run:
         raise ValueError("expected --output FILE, or --dry-run")
+    if output is not None and dry_run:
+        raise ValueError("--dry-run writes nothing; expected no --output with it")
     with working("rewriting, and running both models", as_json):
         if dry_run or output is None:
             done = rewrite_with_report(model, form, opset=opset, approximate=approximate, verify=not no_verify)

@@ -13,6 +13,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from ..progress import console
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 
@@ -63,8 +65,7 @@ def working(text: str, quiet: bool = False) -> Iterator[None]:
     """What goes on and for how long, on standard error while it lasts, if that is a terminal."""
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     # Not more often: its thread runs beside what --timing measures.
-    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2,
-                  disable=quiet or not sys.stderr.isatty()) as progress:  # fmt: skip
+    with Progress(*columns, console=console(quiet), transient=True, refresh_per_second=2) as progress:
         progress.add_task(text, total=None)
         yield
 

@@ -22,7 +22,7 @@ def quantize(
     calibration: Annotated[
         Path | None, typer.Option(help="An .npz or .npy of inputs: ranges for static; errors are measured on it.")
     ] = None,
-    batches: Annotated[str, typer.Option(help="Rows to time with --compare, by commas.")] = "1,8,128",
+    batches: Annotated[str | None, typer.Option(help="Rows to time with --compare, by commas; 1,8,128.")] = None,
     target: Annotated[str | None, typer.Option(help="For instance 'onnxruntime>=1.17'.")] = None,
     untie: Annotated[bool, typer.Option("--untie", help="Store a shared weight once for each use if need be.")] = False,
     reduce_range: Annotated[
@@ -45,7 +45,7 @@ def quantize(
         if output is not None or method is not None:
             raise ValueError("--compare runs every method and writes nothing; expected neither --output nor --method")
         try:
-            rows = [int(part) for part in batches.split(",")]
+            rows = [int(part) for part in (batches or "1,8,128").split(",")]
         except ValueError as error:
             raise ValueError(f"--batches: expected numbers by commas, got {batches!r}") from error
         with working("quantising by every method, and running the results", as_json):
@@ -53,6 +53,10 @@ def quantize(
                                     reduce_range=reduce_range, seed=seed)  # fmt: skip
         typer.echo(found.to_json() if as_json else str(found))
         return
+    if batches is not None:
+        raise ValueError("--batches belongs to --compare")
+    if half_io and method != "float16":
+        raise ValueError(f"--float16-io belongs to --method float16, got {method}")
     if output is None or method is None:
         raise ValueError("expected --output FILE and --method METHOD, or --compare")
     calibrates = method.startswith("static")  # with a bar of its own
