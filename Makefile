@@ -79,7 +79,7 @@ test-aarch64: $(BUILD)
 # Exported files in onnxruntime 1.17.3, 1.20.1, the newest, node, WebAssembly and Chromium; installs those in .deploy/.
 test-deploy: $(BUILD)
 	bash tests/deploy/setup.sh
-	GELU_FAST_DEPLOY=1 $(BIN)/pytest tests/test_deploy.py tests/test_page.py -rP
+	GELU_FAST_DEPLOY=1 $(BIN)/pytest tests/test_deploy.py tests/test_page.py tests/test_page_browser.py -rP
 
 # What each of them reads, has kernels for and fuses, as JSON: the facts of export/targets.py.
 deploy-facts: $(BUILD)
