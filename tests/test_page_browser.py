@@ -19,6 +19,7 @@ import pytest
 import runtimes
 from page_models import tensors
 
+from gelu_fast.cli import npm
 from gelu_fast.export import export_ffn
 from gelu_fast.export.page import export_page
 
@@ -205,6 +206,3 @@ def test_npm_gives_the_package_that_the_page_knows(tmp_path, model):
     assert not folder.exists()
     assert len(said) == 1
     assert shown(tmp_path / "page")["state"] == "passed"
-
-
-# In the browser
