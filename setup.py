@@ -8,6 +8,7 @@ GELU_FAST_OPENMP  0: without OpenMP; 1: with it or not at all; unset: with it wh
 GELU_FAST_CFLAGS  more flags for compiling and linking, after all others: sanitizers, for instance.
 """
 
+import hashlib
 import os
 import platform
 import shlex
@@ -22,13 +23,15 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
 CPU = "gelu_fast/cpu/"
-HEADERS = [CPU + name for name in (
-    "coefficients.h", "common.h", "dispatch.h", "fused_loops.h", "gelu_math.h", "kernels.h", "loops.h", "pool.h",
-    "rows.h", "vec_avx2.h", "vec_avx512.h", "vec_baseline.h", "vec_neon.h",
+# The arithmetic: a result of `gelu-fast accuracy --exhaustive` is evidence for as long as these don't change.
+KERNELS = [CPU + name for name in (
+    "coefficients.h", "common.h", "fused_loops.h", "gelu_math.h", "isa_avx2.c", "isa_avx512.c", "isa_baseline.c",
+    "isa_neon.c", "kernels.h", "loops.h", "vec_avx2.h", "vec_avx512.h", "vec_baseline.h", "vec_neon.h",
 )]  # fmt: skip
-SOURCES = [CPU + name for name in (
-    "ufuncs.pyx", "dispatch.c", "pool.c", "rows.c", "isa_baseline.c", "isa_avx2.c", "isa_avx512.c", "isa_neon.c",
-)]  # fmt: skip
+HEADERS = [name for name in KERNELS if name.endswith(".h")] + [CPU + name for name in ("dispatch.h", "pool.h", "rows.h")]
+SOURCES = [CPU + name for name in ("ufuncs.pyx", "dispatch.c", "pool.c", "rows.c")]
+SOURCES += [name for name in KERNELS if name.endswith(".c")]
+DIGEST = hashlib.sha256(b"".join(Path(name).read_bytes() for name in KERNELS)).hexdigest()
 
 if sys.platform == "win32":
     compile_args, link_args = ["/O2", "/fp:precise", "/std:c11"], []
@@ -90,7 +93,7 @@ setup(
     ext_modules=cythonize(
         [Extension(
             "gelu_fast.cpu.ufuncs", SOURCES, depends=HEADERS, include_dirs=[CPU, numpy.get_include()],
-            define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
+            define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("GF_KERNELS_SHA256", DIGEST)],
             extra_compile_args=compile_args, extra_link_args=link_args,
         )],
         language_level=3,

@@ -9,7 +9,6 @@ numbers) the reference is that trivial function, which costs nothing; every resu
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import multiprocessing
 import os
@@ -105,7 +104,7 @@ def environment(function: Function, isas: Sequence[str]) -> dict[str, Any]:
     return {
         "function": function.name, "dtype": "float32", "instruction_sets": list(isas),
         "gelu_fast": gelu_fast.__version__,
-        "kernels_sha256": hashlib.sha256(Path(cpu.__file__).read_bytes()).hexdigest(),
+        "kernels_sha256": cpu.KERNELS_SHA256,
         "numpy": np.__version__, "scipy": scipy.__version__, "python": platform.python_version(),
         "machine": platform.machine(),
     }  # fmt: skip

@@ -128,6 +128,10 @@ static int initialised = 0;
  * (there, 320 MB for 32). */
 #define GF_STREAM_FROM (32 << 20)
 
+#define TEXT_OF(macro) #macro
+#define TEXT(macro) TEXT_OF(macro)
+const char *gf_kernels_sha256(void) { return TEXT(GF_KERNELS_SHA256); }
+
 void gf_init(void)
 {
     if (initialised) return;

@@ -61,6 +61,7 @@ int gf_get_threads(void); /* as set */
 void gf_set_threads(int n);
 int gf_usable_threads(void); /* what a large call would use here and now */
 int gf_cpu_count(void);
+const char *gf_kernels_sha256(void); /* of the sources of the arithmetic, as setup.py says */
 int gf_has_openmp(void); /* without it, of OpenMP's limits only OMP_NUM_THREADS is obeyed, as it was in gf_init */
 void gf_init(void);
 

@@ -14,6 +14,7 @@ def cpu_count() -> int: ...
 def has_openmp() -> bool: ...
 
 BYTES_PER_THREAD: int
+KERNELS_SHA256: str
 
 SUM: int
 SUM_BACKWARD: int

@@ -41,6 +41,7 @@ cdef extern from "dispatch.h":
     int gf_usable_threads()
     int gf_cpu_count()
     int gf_has_openmp()
+    const char *gf_kernels_sha256()
     void gf_init()
 
 
@@ -151,6 +152,8 @@ def has_openmp():
 
 
 BYTES_PER_THREAD = GF_BYTES_PER_THREAD
+# Of the sources of the arithmetic (setup.py's KERNELS), which stays the same from build to build.
+KERNELS_SHA256 = gf_kernels_sha256().decode()
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
