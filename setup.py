@@ -28,7 +28,8 @@ KERNELS = [CPU + name for name in (
     "coefficients.h", "common.h", "fused_loops.h", "gelu_math.h", "isa_avx2.c", "isa_avx512.c", "isa_baseline.c",
     "isa_neon.c", "kernels.h", "loops.h", "vec_avx2.h", "vec_avx512.h", "vec_baseline.h", "vec_neon.h",
 )]  # fmt: skip
-HEADERS = [name for name in KERNELS if name.endswith(".h")] + [CPU + name for name in ("dispatch.h", "pool.h", "rows.h")]
+HEADERS = [CPU + name for name in ("dispatch.h", "pool.h", "rows.h")]
+HEADERS += [name for name in KERNELS if name.endswith(".h")]
 SOURCES = [CPU + name for name in ("ufuncs.pyx", "dispatch.c", "pool.c", "rows.c")]
 SOURCES += [name for name in KERNELS if name.endswith(".c")]
 DIGEST = hashlib.sha256(b"".join(Path(name).read_bytes() for name in KERNELS)).hexdigest()

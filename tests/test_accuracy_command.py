@@ -3,11 +3,13 @@
 import importlib.util
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from gelu_fast.accuracy import exhaustive, functions, measure
 from gelu_fast.accuracy.__main__ import main
+from gelu_fast.bounds import ULP
 
 ROWS = 9 * 4 + 3 * 2  # nine functions in four dtypes, three backward ones in two
 
@@ -89,3 +91,16 @@ def test_plot(tmp_path, monkeypatch, capsys):
     assert "exists already; --overwrite replaces it" in capsys.readouterr().err
     assert main(["--plot", str(tmp_path / "new"), "--overwrite"]) == 0
     assert {path.name: path.read_text() for path in (tmp_path / "new").iterdir()} == first
+
+
+def test_the_results_in_the_repository_are_of_one_set_of_kernels():
+    folder = Path(__file__).resolve().parents[1] / "accuracy-results"
+    if not folder.is_dir():
+        pytest.skip("needs accuracy-results/: run from a checkout")
+    results = [json.loads((folder / f"{name}.json").read_text()) for name in functions.FUNCTIONS]
+    assert len({(found["kernels_sha256"], *found["instruction_sets"]) for found in results}) == 1
+    for name, found in zip(functions.FUNCTIONS, results, strict=True):
+        assert found["function"] == name
+        for isa in found["isa"].values():
+            assert isa["inputs"] == 2**32
+            assert isa["max_ulp"] <= ULP[functions.FUNCTIONS[name].kind, "float32"]
