@@ -49,7 +49,7 @@ bench-full: $(BUILD)
 accuracy: $(BUILD)
 	$(BIN)/gelu-fast accuracy
 
-# All 2^32 float32 inputs of each function; resumes where it was stopped. Half an hour on one core.
+# All 2^32 float32 inputs of each function; resumes where it was stopped. Twenty minutes of one core.
 accuracy-exhaustive: $(BUILD)
 	$(BIN)/gelu-fast accuracy --exhaustive all --output accuracy-results --overwrite
 

@@ -63,7 +63,7 @@ def export_ffn(
         Whether the weights stand in a file of their own, ``NAME.<hash>.data`` beside the model, with a manifest
         ``NAME.manifest.json`` of names, sizes and hashes. "auto": above 2 GiB, which one file can't hold.
     overwrite : bool
-        Whether existing files may be replaced.
+        Whether existing files may be replaced. A symbolic link is replaced, not followed.
     allow_nonfinite : bool
         Whether weights may hold nan or infinities.
     timing : bool
