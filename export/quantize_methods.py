@@ -110,6 +110,7 @@ def _quantised(
 ) -> Any:
     if method == "int4":
         module: Any = require("onnxruntime.quantization.matmul_nbits_quantizer")
+        # Of 4 bits by default; the parameter that says so is newer than the oldest onnxruntime allowed.
         quantizer = module.MatMulNBitsQuantizer(
             model, block_size=BLOCK, accuracy_level=ACCURACY_LEVEL, nodes_to_exclude=prepared.excluded
         )

@@ -41,7 +41,7 @@ def check_path(path: Any, overwrite: bool, argument: str = "path") -> Path:
     if not goal.parent.is_dir():
         raise FileNotFoundError(f"{argument}: the directory {goal.parent} doesn't exist")
     if goal.exists() and not goal.is_file():
-        raise ValueError(f"{argument}: {goal} is a device or a pipe, expected the name of a regular file")
+        raise OSError(f"{argument}: {goal} is a device or a pipe, expected the name of a regular file")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -31,6 +31,9 @@ def remembered() -> Iterator[Callable[[], None]]:
         came = True
         raise KeyboardInterrupt
 
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
     def check() -> None:
         if came:
             raise KeyboardInterrupt
@@ -38,9 +41,6 @@ def remembered() -> Iterator[Callable[[], None]]:
     if threading.current_thread() is not threading.main_thread():  # where no signal arrives
         yield check
         return
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
     before = {number: signal.signal(number, do) for number, do in ((signal.SIGINT, note), (signal.SIGTERM, end))}
     try:
         yield check

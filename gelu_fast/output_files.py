@@ -26,11 +26,11 @@ def check_folder(folder: Path, option: str) -> None:
 
 
 def check_file(path: Path, option: str, overwrite: bool) -> None:
-    """IsADirectoryError, ValueError or FileExistsError unless `path` is free or may be replaced."""
+    """IsADirectoryError, FileExistsError or, for a device, OSError, unless `path` is free or may be replaced."""
     if path.is_dir():
         raise IsADirectoryError(f"{option}: {path} is a folder, expected the name of a file")
     if path.exists() and not path.is_file():
-        raise ValueError(f"{option}: {path} is a device or a pipe, expected the name of a regular file")
+        raise OSError(f"{option}: {path} is a device or a pipe, expected the name of a regular file")
     if os.path.lexists(path) and not overwrite:
         raise _exists(path, option)
 

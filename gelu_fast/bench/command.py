@@ -33,20 +33,21 @@ def run(arguments: Sequence[str] | None) -> int:
         with interrupts.remembered():  # SIGTERM ends the child too
             return run_limited(options.isa, given)
     try:
-        return _bench(options)
+        _check_files(options)
     except (OSError, ValueError) as error:
+        return _complain(str(error))
+    try:
+        return _bench(options)
+    except OSError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
         _complain("interrupted; nothing was written")
         return 130
 
 
-def _bench(options: argparse.Namespace) -> int:
+def _check_files(options: argparse.Namespace) -> None:
     from ..output_files import check_file, check_parent
     from ..pictures import file_format
-    from . import peers
-    from .contenders import present
-    from .suites import execute, plan
 
     wanted = {option: getattr(options, option) for option in ("json", "plot", "markdown") if getattr(options, option)}
     for option, path in wanted.items():
@@ -56,6 +57,13 @@ def _bench(options: argparse.Namespace) -> int:
         raise ValueError(f"{', '.join(f'--{option}' for option in wanted)}: expected different files")
     if options.plot:
         file_format(options.plot, "--plot")
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from . import peers
+    from .contenders import present
+    from .suites import execute, plan
+
     mode = "full" if options.full else "short"
     here, absent = present(peers.roster())
     show = _progress(options.quiet)
