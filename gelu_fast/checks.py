@@ -32,14 +32,14 @@ def form_number(approximate: Any) -> int:
 
 
 def as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
-    """As NumPy makes it, or a TypeError that names the argument: a PyTorch tensor with a gradient, for instance."""
+    """As NumPy makes it; TypeError for a PyTorch tensor that NumPy can't take, with a gradient or in bfloat16."""
     try:
         return np.asarray(value)
-    except Exception as error:  # whatever the object's own __array__ raises
-        kind = type(value)
-        where = "; gelu_fast.torch takes tensors" if hasattr(kind, "__torch_function__") else ""
+    except (TypeError, RuntimeError) as error:
+        if not hasattr(type(value), "__torch_function__"):
+            raise
         raise TypeError(
-            f"{name}: a {kind.__module__}.{kind.__qualname__} can't become a NumPy array ({error}){where}"
+            f"{name}: a torch.{type(value).__name__} can't become a NumPy array ({error}); gelu_fast.torch takes tensors"
         ) from error
 
 
