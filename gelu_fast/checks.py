@@ -38,8 +38,9 @@ def as_array(name: str, value: Any) -> np.ndarray[Any, Any]:
     except (TypeError, RuntimeError) as error:
         if not hasattr(type(value), "__torch_function__"):
             raise
+        kind = type(value).__name__
         raise TypeError(
-            f"{name}: a torch.{type(value).__name__} can't become a NumPy array ({error}); gelu_fast.torch takes tensors"
+            f"{name}: a torch.{kind} can't become a NumPy array ({error}); gelu_fast.torch takes tensors"
         ) from error
 
 
