@@ -61,12 +61,21 @@ def state():
     return [sys.getrefcount(a) for a in watched], sys.getallocatedblocks(), pages * resource.getpagesize()
 
 
+def lost():
+    """What one more round of calls has cost."""
+    references, blocks, resident = state()
+    run(count)
+    later = state()
+    gone = [(type(a), b, c) for a, b, c in zip(watched, references, later[0], strict=True) if b != c]
+    return gone, later[1] - blocks, later[2] - resident
+
+
+# A loss comes in every round; the interpreter's own (caches, an interned string's users) in none that follows another.
 run(20_000)
-references, blocks, resident = state()
-run(count)
-later = state()
-lost = [(type(a), b, c) for a, b, c in zip(watched, references, later[0], strict=True) if b != c]
-assert not lost, lost
-assert abs(later[1] - blocks) < 50, (blocks, later[1])
-assert later[2] - resident < 2 << 20, (resident, later[2])
-print("ok", later[1] - blocks, later[2] - resident)
+rounds = []
+while not rounds or (len(rounds) < 4 and not good):
+    rounds.append(lost())
+    gone, blocks, resident = rounds[-1]
+    good = not gone and abs(blocks) < 50 and resident < 2 << 20
+assert good, rounds
+print("ok", blocks, resident)
