@@ -73,9 +73,11 @@ def lost():
 # A loss comes in every round; the interpreter's own (caches, an interned string's users) in none that follows another.
 run(20_000)
 rounds = []
-while not rounds or (len(rounds) < 4 and not good):
-    rounds.append(lost())
-    gone, blocks, resident = rounds[-1]
-    good = not gone and abs(blocks) < 50 and resident < 2 << 20
-assert good, rounds
+for _ in range(4):
+    gone, blocks, resident = lost()
+    rounds.append((gone, blocks, resident))
+    if not gone and abs(blocks) < 50 and resident < 2 << 20:
+        break
+else:
+    raise AssertionError(rounds)
 print("ok", blocks, resident)
